@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.engine.artifact.dataset import Dataset
+from dataprep_assets.engine.trace.trace import TraceQuery
 from dataprep_assets.errors import IntegrityError, SourceError
 from dataprep_assets.formats.conversations import sft_rows
 from dataprep_assets.formats.conversations.labeled_tokens import UNTRAINED
@@ -321,6 +322,23 @@ def test_marked_tokens_follow_the_loss_mask_of_the_packed_row(chat: StoredDatase
         assert part.trained_mask is not None
         assert part.omitted_tokens == 0
         assert [int(trained) for trained in part.trained_mask] == packed["assistant_masks"][place.start : place.stop]
+
+
+def test_rows_have_the_number_of_tokens_in_the_loss_and_of_sequences_of_the_conversation(chat: StoredDataset) -> None:
+    rows = list(chat.component.sample(chat.store, 200, "0"))
+    page = render(list_sample_pages(chat), "kept")
+    trained, total, sequences = 0, 0, set[int]()
+    for row, item in zip(rows, read_items(page), strict=True):
+        marks, spans = (len(re.findall(f"<{tag}>", read_panels(item)["conversation"])) for tag in ("mark", "span"))
+        assert f"{marks} of {marks + spans} tokens ({marks / (marks + spans):.1%})" in item
+        trained, total = trained + marks, total + marks + spans
+        traces = chat.component.tracer(chat.store).find(TraceQuery(file=row.file, row=row.row, split=row.split))
+        numbers = [place for place in traces[0].places if place.artifact.split("/")[1] == "packed_sft"]
+        sequences.add(len(numbers))
+        noted = re.findall(r"one of (\d+) sequences", item)
+        assert noted == ([str(len(numbers))] if len(numbers) > 1 else [])
+    assert_names(page, f"{trained:,} of {total:,} tokens")
+    assert {1, 2} <= sequences
 
 
 def test_the_roles_of_messages_are_labels(chat: StoredDataset) -> None:

@@ -30,6 +30,7 @@ class SampledPart:
         text: The text of a part that has no tokens; otherwise None.
         tokens: Texts of its first tokens.
         trained_mask: Whether each of these tokens is in the loss; None if the format has no mask.
+        trained_tokens: Number of the part's tokens in the loss, also of those after the first ones.
         roles: The role of the message of each of these tokens; None for the template's own text. Empty if unknown.
         messages: The index of the message of each token, from 0, like `roles`.
         omitted_tokens: Number of tokens after the first ones.
@@ -41,11 +42,17 @@ class SampledPart:
     text: str | None = field(default=None, repr=False)
     tokens: Sequence[str] = field(default=(), repr=False)
     trained_mask: Sequence[bool] | None = None
+    trained_tokens: int = 0
     roles: Sequence[str | None] = ()
     messages: Sequence[int] = ()
     omitted_tokens: int = 0
     prefix_tokens: int = 0
     suffix_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Number of the part's tokens."""
+        return len(self.tokens) + self.omitted_tokens
 
     @property
     def document_text(self) -> str:
@@ -65,7 +72,7 @@ class SampledRow:
         locations: The places in the trainer's files from which it was read.
         parts: Its parts.
         run_split: In a blend, the split of the run that has the row; otherwise empty.
-        notes: Sentences about parts that are not shown.
+        notes: Sentences about the row, such as about parts that are not shown.
         is_traceable: Whether `dataprep trace` finds the row.
     """
 
@@ -122,7 +129,7 @@ def build_part(
         name: The part's name.
         ids: The ids of its tokens, or of at least the first ones.
         split_tokens: Returns the texts of tokens (`TokenTexts.split`).
-        trained_mask: Whether each token is in the loss.
+        trained_mask: Whether each token of the part is in the loss.
         total: Number of tokens of the part; default: the length of `ids`.
     """
     first_ids = ids[:MAX_TOKENS]
@@ -130,6 +137,7 @@ def build_part(
         name=name,
         tokens=split_tokens([int(token) for token in first_ids]),
         trained_mask=None if trained_mask is None else [bool(value) for value in trained_mask[:MAX_TOKENS]],
+        trained_tokens=0 if trained_mask is None else int(np.count_nonzero(trained_mask)),
         omitted_tokens=(len(ids) if total is None else total) - len(first_ids),
     )
 

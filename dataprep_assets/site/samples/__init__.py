@@ -20,7 +20,7 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.site.pages import PageEnvironment
 from dataprep_assets.site.samples.dropped import DroppedRows
 from dataprep_assets.site.samples.facts import MAX_ROWS, SEED, SampleFacts
-from dataprep_assets.site.samples.kept import build_kept_row
+from dataprep_assets.site.samples.kept import build_kept_row, describe_loss
 from dataprep_assets.site.samples.texts import show_text, show_tokens
 from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets.stores.files import digest_value
@@ -107,6 +107,8 @@ def _describe_kept(dataset: StoredDataset, left_out: Sequence[str]) -> SampleFac
     introduction = [
         f"{summary} in the order of the data, read from the files that the trainer reads, not from the source."
     ]
+    if loss := describe_loss(part for row in sample for part in row.parts):
+        introduction.append(f"These rows have {loss}.")
     if left_out:
         introduction.append(f"There is no page for these rare reasons of dropped rows: {', '.join(left_out)}.")
     return SampleFacts(introduction=introduction, rows=rows)

@@ -34,12 +34,16 @@ class TokenGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """A text with a heading, either as runs or as tokens; `omitted` is a phrase about the part that is not shown."""
+    """A text with a heading, either as runs or as tokens.
+
+    `omitted` is a phrase about the part that is not shown, and `loss` has the number of tokens in the loss.
+    """
 
     heading: str
     runs: Sequence[Run] = ()
     groups: Sequence[TokenGroup] = ()
     omitted: str = ""
+    loss: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +57,7 @@ class Row:
         locations: Sentences about the files from which the row was read.
         command: The command that traces the row; empty if there is none.
         panels: Its texts.
-        notes: Sentences about parts that are not shown.
+        notes: Sentences about the row, such as about parts that are not shown.
     """
 
     source: str

@@ -1,7 +1,7 @@
 """Rows of the files that a trainer reads, as facts of a page."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from dataprep_assets.engine.trace.document_table import Values
@@ -10,6 +10,7 @@ from dataprep_assets.engine.trace.sample import SampledPart, SampledRow
 from dataprep_assets.errors import count_of
 from dataprep_assets.site.samples.facts import Panel, Row, Run, TokenGroup
 from dataprep_assets.site.samples.texts import cut_text
+from dataprep_assets.table import format_share
 
 
 def build_kept_row(dataset: str, row: SampledRow, values: Values | None = None) -> Row:
@@ -51,7 +52,14 @@ def build_panel(part: SampledPart) -> Panel:
         text, omitted = cut_text(part.text)
         return Panel(heading=part.name, runs=[Run(text)], omitted=omitted)
     omitted = f"{count_of(part.omitted_tokens, 'more token')}" if part.omitted_tokens else ""
-    return Panel(heading=part.name, groups=list(_group_tokens(part)), omitted=omitted)
+    return Panel(heading=part.name, groups=list(_group_tokens(part)), omitted=omitted, loss=describe_loss([part]))
+
+
+def describe_loss(parts: Iterable[SampledPart]) -> str:
+    """Return the number of tokens in the loss; empty if the parts have no mask."""
+    masked = [part for part in parts if part.trained_mask is not None]
+    trained, total = sum(part.trained_tokens for part in masked), sum(part.total_tokens for part in masked)
+    return f"{trained:,} of {count_of(total, 'token')} ({format_share(trained / total)}) in the loss" if total else ""
 
 
 def _group_tokens(part: SampledPart) -> Iterator[TokenGroup]:

@@ -129,13 +129,18 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
             trained_mask[1:] = block.required_mask[tokens][:-1] == 1
             part = build_part("conversation", block.tokens[tokens], self._token_texts.split, trained_mask=trained_mask)
             owners, roles, notes = list[int](), list[str | None](), [note] if note else []
+            sequences = shard.find_rows(source, row)
             if not note:
                 try:
-                    located = self._locate_messages(shard, shard.find_rows(source, row))
+                    located = self._locate_messages(shard, sequences)
                     owners = located.owners[int(shard.origins[number, 2])][:MAX_TOKENS].tolist()
                     roles = [None if owner == TEMPLATE else located.messages[owner]["role"] for owner in owners]
                 except (DataprepError, OSError) as error:
                     notes = [_describe_unknown_roles(error)]
+            if len(sequences) > 1:
+                notes.append(
+                    f"This is one of {len(sequences):,} sequences of its conversation, which train different answers."
+                )
             yield SampledRow(
                 split=shard.unit,
                 file=source,
