@@ -184,30 +184,42 @@ def test_dropped_rows_have_the_values_of_the_rule_and_the_text_of_the_source(pag
     assert "no text" in item
 
 
-def test_dropped_rows_of_all_files_are_mixed(tmp_path: Path) -> None:
-    names = [f"{letter}.jsonl" for letter in "ab"]
-    (tmp_path / "data").mkdir()
-    for name in names:
+def build_short_rows(home: Path) -> StoredDataset:
+    """Return a corpus of the files `a.jsonl` and `b.jsonl`, each with 20 short documents and one that is kept."""
+    (home / "data").mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
         lines = [json.dumps({"text": f"short {number} {name}"}) for number in range(20)]
-        (tmp_path / "data" / name).write_text("\n".join([*lines, json.dumps({"text": " ".join(SENTENCES)})]) + "\n")
+        (home / "data" / name).write_text("\n".join([*lines, json.dumps({"text": " ".join(SENTENCES)})]) + "\n")
     corpus = CorpusDeclaration.model_validate(
         {
             "dataset": "mixed",
-            "source": {"kind": "local", "path": tmp_path / "data"},
+            "source": {"kind": "local", "path": home / "data"},
             "include": ["*.jsonl"],
             "splits": {"train": ["*"]},
             "tokenizer": {"path": SAMPLE / "tokenizer", "name": "sample", "engine": "tokenizers"},
-            "document": {"separator": "<|endoftext|>"},
+            "document": {"separator": "<|endoftext|>", "bos": "<|endoftext|>"},
             "tag": ["gopher"],
             "drop": {"short": "words < 9"},
         }
-    ).resolve_paths(tmp_path)
-    dataset, store = Corpus(corpus), LocalArtifacts(tmp_path / "artifacts")
+    ).resolve_paths(home)
+    dataset, store = Corpus(corpus), LocalArtifacts(home / "artifacts")
     build_all(dataset.specs, store)
-    items = read_items(render(list_sample_pages(StoredDataset(dataset, store)), "dropped-short"))
+    return StoredDataset(dataset, store)
+
+
+def test_dropped_rows_of_all_files_are_mixed(tmp_path: Path) -> None:
+    items = read_items(render(list_sample_pages(build_short_rows(tmp_path)), "dropped-short"))
     headings = [re.findall(r"<h2>(.*?):(\d+)</h2>", item)[0] for item in items]
+    names = ["a.jsonl", "b.jsonl"]
     assert sorted(headings) == sorted((name, str(number)) for name in names for number in range(1, 21))
     assert {name for name, _ in headings[:10]} == set(names)
+
+
+def test_bos_and_the_separator_are_not_in_the_text_of_a_document(tmp_path: Path) -> None:
+    corpus = build_short_rows(tmp_path)
+    parts = [part for row in corpus.component.sample(corpus.store, 200, "0") for part in row.parts]
+    assert [(part.tokens[0], part.tokens[-1]) for part in parts] == [("<|endoftext|>", "<|endoftext|>")] * 2
+    assert [part.document_text for part in parts] == [" ".join(SENTENCES)] * 2
 
 
 def test_near_duplicates_are_beside_the_kept_document_with_marked_differences(pages_corpus: StoredDataset) -> None:

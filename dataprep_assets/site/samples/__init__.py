@@ -98,16 +98,16 @@ def _list_kept_pages(dataset: StoredDataset, declaration_digest: str, left_out: 
 
 
 def _describe_kept(dataset: StoredDataset, left_out: Sequence[str]) -> SampleFacts:
-    drawn = dataset.component.sample(dataset.store, MAX_ROWS, str(SEED))
-    sample = list(drawn)
-    values = _read_values(dataset, sample)
-    rows = [build_kept_row(dataset.name, row, values.get((row.partition, row.file, row.row))) for row in sample]
-    is_all = len(rows) == drawn.total
-    summary = f"All rows ({drawn.total:,})" if is_all else f"{count_of(len(rows), 'random row')} of {drawn.total:,}"
+    sample = dataset.component.sample(dataset.store, MAX_ROWS, str(SEED))
+    sampled_rows = list(sample)
+    values = _read_values(dataset, sampled_rows)
+    rows = [build_kept_row(dataset.name, row, values.get((row.partition, row.file, row.row))) for row in sampled_rows]
+    is_all = len(rows) == sample.total
+    summary = f"All rows ({sample.total:,})" if is_all else f"{count_of(len(rows), 'random row')} of {sample.total:,}"
     introduction = [
         f"{summary} in the order of the data, read from the files that the trainer reads, not from the source."
     ]
-    if loss := describe_loss(part for row in sample for part in row.parts):
+    if loss := describe_loss(part for row in sampled_rows for part in row.parts):
         introduction.append(f"These rows have {loss}.")
     if left_out:
         introduction.append(f"There is no page for these rare reasons of dropped rows: {', '.join(left_out)}.")

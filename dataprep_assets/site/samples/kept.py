@@ -57,9 +57,12 @@ def build_panel(part: SampledPart) -> Panel:
 
 def describe_loss(parts: Iterable[SampledPart]) -> str:
     """Return the number of tokens in the loss; empty if the parts have no mask."""
-    masked = [part for part in parts if part.trained_mask is not None]
-    trained, total = sum(part.trained_tokens for part in masked), sum(part.total_tokens for part in masked)
-    return f"{trained:,} of {count_of(total, 'token')} ({format_share(trained / total)}) in the loss" if total else ""
+    masked_parts = [part for part in parts if part.trained_mask is not None]
+    total = sum(part.total_tokens for part in masked_parts)
+    if not total:
+        return ""
+    trained_tokens = sum(part.trained_tokens for part in masked_parts)
+    return f"{trained_tokens:,} of {count_of(total, 'token')} ({format_share(trained_tokens / total)}) in the loss"
 
 
 def _group_tokens(part: SampledPart) -> Iterator[TokenGroup]:

@@ -286,9 +286,9 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
             tokens=sum(len(sequence.ids) for sequence in segments),
             places=(
                 *(
-                    place
+                    token_range
                     for sequence, segment in zip(sequences, segments, strict=True)
-                    for place in self._find_places(shard, segment, sequence)
+                    for token_range in self._find_places(shard, segment, sequence)
                 ),
                 *self._find_messages(shard, sequences[0]),
             ),
