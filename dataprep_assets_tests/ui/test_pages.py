@@ -97,7 +97,9 @@ def write_pages(root: Path) -> tuple[str, ...]:
     facts = gather_facts(dataset, state)
     cells = tuple(Cell(f"train-{at:05}", ("good", "warn", "bad")[at % 3], f"train-{at:05}") for at in range(2_000))
     counts = {"token_bins": ("667", "0", "667", "0", "666")}
-    grid = PartitionGrid(title="token_bins", noun="shards", number="2,000 shards", counts=counts, cells=cells, pending=())
+    grid = PartitionGrid(
+        title="token_bins", noun="shards", number="2,000 shards", counts=counts, cells=cells, pending=()
+    )
     environment = PageEnvironment(root="../../", navigation=(Link("Overview", "../../index.html"),))
     page = environment.render("dataset.html.j2", title="year", facts=replace(facts, grids=(grid,)), states=STATES)
     (root / SITE / "datasets" / "year").mkdir()
