@@ -138,9 +138,8 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
                 except (DataprepError, OSError) as error:
                     notes = [_describe_unknown_roles(error)]
             if len(sequences) > 1:
-                notes.append(
-                    f"This is one of {len(sequences):,} sequences of its conversation, which train different answers."
-                )
+                count = count_of(len(sequences), "sequence")
+                notes.append(f"The conversation is in {count}, which train different answers.")
             yield SampledRow(
                 split=shard.unit,
                 file=source,
