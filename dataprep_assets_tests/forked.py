@@ -312,7 +312,15 @@ class _OtherChildren:
         try:
             return os.waitpid(number, options)
         except ChildProcessError:
-            return (0, 0) if Path(f"/proc/{number}").exists() else (number, 0)
+            return (0, 0) if _is_running(number) else (number, 0)
+
+
+def _is_running(number: int) -> bool:
+    """Return whether a process runs; one that has ended, and that its parent has not waited for yet, does not."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
 
 
 def _run_program(asked: Mapping[str, Any], handles: Sequence[int]) -> None:
