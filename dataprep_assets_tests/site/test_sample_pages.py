@@ -347,7 +347,7 @@ def test_rows_have_the_number_of_tokens_in_the_loss_and_of_sequences_of_the_conv
         traces = chat.component.tracer(chat.store).find(TraceQuery(file=row.file, row=row.row, split=row.split))
         numbers = [place for place in traces[0].places if place.artifact.split("/")[1] == "packed_sft"]
         sequences.add(len(numbers))
-        noted = re.findall(r"one of (\d+) sequences", item)
+        noted = re.findall(r"is in (\d+) sequences", item)
         assert noted == ([str(len(numbers))] if len(numbers) > 1 else [])
     assert_names(page, f"{trained:,} of {total:,} tokens")
     assert {1, 2} <= sequences
