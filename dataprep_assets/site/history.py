@@ -9,7 +9,6 @@ Entry points: `read_history`, `DatasetHistory`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,6 @@ _FIRST_PAGE = 5
 
 CheckKey = tuple[str, str]
 """Path of an artifact below its dataset, such as `token_bins`, and the name of a check."""
-DropKey = tuple[str, str]
-"""Source, or empty for the whole dataset, and the rule that dropped rows."""
 VolumeKey = tuple[str, str, str]
 """Source, rule and kind, such as `rows dropped`; the rule is empty for the total of a source."""
 
@@ -66,15 +63,6 @@ class BuildRecord:
         if not isinstance(self.rows, int) or not isinstance(self.dropped, int) or not self.rows:
             return None
         return self.dropped / self.rows
-
-    @cached_property
-    def drops(self) -> Mapping[DropKey, int]:
-        """Dropped rows by source and rule."""
-        return {
-            (source, rule): count
-            for (source, rule, kind), count in self.volumes.items()
-            if rule and kind.endswith(" dropped")
-        }
 
 
 @dataclass(frozen=True)

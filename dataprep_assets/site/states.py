@@ -17,7 +17,7 @@ import dagster as dg
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.card import DATA_CARD, CardFacts
 from dataprep_assets.engine.card.products import find_products
-from dataprep_assets.engine.checks.results import UnpassedCheck, find_oldest, read_results
+from dataprep_assets.engine.checks.results import UnpassedCheck, read_results
 from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -61,7 +61,6 @@ class DatasetState:
         why: The reason to build the first of these artifacts, or the reason for the unknown state.
         passed: Number of checks that pass for the current artifacts, including accepted failures.
         not_passed: Checks that do not pass: artifact and check name → the finding.
-        oldest_verdict: Time of the oldest valid verdict, in seconds since 1970.
         card: Counts from the data card, in their public form.
         last_build: The newest run that built or checked any of its artifacts, except planning runs.
         last_success: The newest such run that succeeded.
@@ -77,7 +76,6 @@ class DatasetState:
     why: str = ""
     passed: int = 0
     not_passed: Mapping[tuple[str, str], UnpassedCheck] = field(default_factory=dict)
-    oldest_verdict: float | None = None
     card: Mapping[str, str] = field(default_factory=dict)
     last_build: dg.RunRecord | None = None
     last_success: dg.RunRecord | None = None
@@ -187,9 +185,6 @@ def _summarize_dataset(
             if not is_new
             for check, result in read_results(spec, store).items()
         }
-        oldest_verdict = (
-            [] if is_new else [time for spec in specs if (time := _find_oldest_result(spec, store)) is not None]
-        )
         card = {} if is_new else _read_card_counts(specs, store)
     except DataprepError as error:
         state = DatasetState(dataset=dataset.name, state="unknown", why=privacy.public_error(error))
@@ -209,7 +204,6 @@ def _summarize_dataset(
                 for key, result in check_results.items()
                 if result is not None
             },
-            oldest_verdict=min(oldest_verdict, default=None),
             card=card,
         )
     return replace(
@@ -221,13 +215,6 @@ def _summarize_dataset(
         freshness=freshness,
         history=history,
     )
-
-
-def _find_oldest_result(spec: ArtifactSpec, store: ArtifactStore) -> float | None:
-    try:
-        return find_oldest(spec, store)
-    except DataprepError:  # e.g., because the shards are not planned yet
-        return None
 
 
 def _read_card_counts(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> dict[str, str]:

@@ -55,7 +55,7 @@ def test_each_build_and_each_evaluation_is_a_record(board: NoticeBoard) -> None:
 def test_an_older_build_without_losses_has_its_counts(board: NoticeBoard) -> None:
     report(board, rows=100, documents=90, tokens=900, dropped=10)
     (build,) = read(board).builds
-    assert (build.rows, build.documents, build.tokens, build.dropped, build.drops) == (100, 90, 900, 10, {})
+    assert (build.rows, build.documents, build.tokens, build.dropped, build.volumes) == (100, 90, 900, 10, {})
     assert build.drop_rate == 0.1
 
 
