@@ -8,7 +8,7 @@ Entry points: `Rewriter`, `Rewriting`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -92,9 +92,17 @@ class Rewriting:
     def rewrite_texts(self, texts: Sequence[str]) -> list[str]:
         """Return texts as all rewriters together rewrite them."""
         rewritten_texts = list(texts)
-        for rewriter in self.rewriters:
-            rewritten_texts = self._rewrite(rewriter, rewritten_texts, lambda index: f"text {index}")
+        for _, _, rewritten_texts in self.iterate_steps(texts):  # noqa: B007
+            pass
         return rewritten_texts
+
+    def iterate_steps(self, texts: Sequence[str]) -> Iterator[tuple[str, list[str], list[str]]]:
+        """Yield the name of each rewriter, and the texts before and after it."""
+        texts_before = list(texts)
+        for rewriter in self.rewriters:
+            rewritten_texts = self._rewrite(rewriter, texts_before, lambda index: f"text {index}")
+            yield rewriter.name, texts_before, rewritten_texts
+            texts_before = rewritten_texts
 
     def _rewrite(self, rewriter: Rewriter, texts: Sequence[str], locate: Callable[[int], str]) -> list[str]:
         rewritten_texts: list[str] = []

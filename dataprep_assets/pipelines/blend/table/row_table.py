@@ -342,14 +342,14 @@ class TabledShard:
         """Return the columns with the number of characters that each rewriter changed; null for unreadable rows."""
         if self.rewriting is None:
             return {}
-        rows = dict(zip(block.numbers, block.rows, strict=True))
-        changes = {
-            number: find_changes(self.shard, row, self.rewriting, f"{source.label}: row {number}")
-            for number, row in rows.items()
-            if reasons[number] not in (RETRACTED, OTHER_FORM)
-        }
+        read_row, changes = open_source_reader(self.shard), dict[int, dict[str, int]]()
+        for number, values in zip(block.numbers, block.rows, strict=True):
+            if reasons[number] not in (RETRACTED, OTHER_FORM):
+                row = read_row(values, f"{source.label}: row {number}")
+                if not isinstance(row, str):
+                    changes[number] = count_rewritten(row, self.rewriting)
         return {
-            name_rewritten_column(name): [(changes.get(number) or {}).get(name) for number in numbers]
+            name_rewritten_column(name): [changes.get(number, {}).get(name) for number in numbers]
             for name in self.rewriting.names
         }
 
@@ -385,27 +385,19 @@ class TabledShard:
         }
 
 
-def find_changes(shard: TabledRows, row: Any, rewriting: "Rewriting", location: str) -> dict[str, int] | None:
-    """Return the number of characters that each rewriter changed in a row; None for a row that cannot be read."""
-    from dataprep_assets.curation.rewriters.changes import count_changed_characters
-
-    content = read_source_content(shard, row, location)
-    if content is None:
-        return None
-    texts, changes = list_rewritable_texts(list_messages(content)), dict[str, int]()
-    for rewriter in rewriting.rewriters:
-        rewritten_texts = replace(rewriting, rewriters=(rewriter,)).rewrite_texts(texts)
-        changes[rewriter.name] = sum(map(count_changed_characters, texts, rewritten_texts))
-        texts = rewritten_texts
-    return changes
-
-
-def read_source_content(shard: TabledRows, row: Any, location: str) -> Conversation | Preference | None:
-    """Return a row before rewriting; None for a row that cannot be read."""
+def open_source_reader(shard: TabledRows) -> Callable[[Any, str], Conversation | Preference | str]:
+    """Return a function that returns the content of a row before rewriting, or the reason for refusing the row."""
     assert isinstance(shard, ChatShard), "only conversations and pairs are rewritten"
     fields = replace(shard.plan.fields, rewriting=None)
-    content = replace(shard, plan=replace(shard.plan, fields=fields)).open_reader()(row, location)
-    return None if isinstance(content, str) else content
+    return replace(shard, plan=replace(shard.plan, fields=fields)).open_reader()
+
+
+def count_rewritten(row: Conversation | Preference, rewriting: "Rewriting") -> dict[str, int]:
+    """Return the number of characters that each rewriter changes in a row."""
+    from dataprep_assets.curation.rewriters.changes import count_changed_characters
+
+    steps = rewriting.iterate_steps(list_rewritable_texts(list_messages(row)))
+    return {name: sum(map(count_changed_characters, before, after)) for name, before, after in steps}
 
 
 def select_ruled_rows(

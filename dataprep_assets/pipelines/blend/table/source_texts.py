@@ -26,9 +26,9 @@ from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, format_partitio
 from dataprep_assets.pipelines.blend.screening.conversation_columns import measure_rows, select_text
 from dataprep_assets.pipelines.blend.table.row_table import (
     TabledShard,
-    find_changes,
+    count_rewritten,
+    open_source_reader,
     prepare_row_tables,
-    read_source_content,
 )
 from dataprep_assets.sources.readers.read_options import RowRange
 from dataprep_assets.tokenization.chat.messages import REASONING_KEYS, Conversation, Preference
@@ -74,10 +74,9 @@ def read_source_text(
                 if not is_inside:
                     continue
                 for _, row in _iterate_rows(source.read_rows(only={number}, as_json=shard.reads_json)):
-                    content = read_source_content(shard, row, file)
-                    changes = find_changes(shard, row, rewriting, file)
-                    if content is not None and changes is not None:
-                        return SourceText(text=format_row(content), changes=changes)
+                    content = open_source_reader(shard)(row, file)
+                    if not isinstance(content, str):
+                        return SourceText(text=format_row(content), changes=count_rewritten(content, rewriting))
     return None
 
 
