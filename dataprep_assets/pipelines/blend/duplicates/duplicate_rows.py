@@ -16,16 +16,14 @@ from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import Columns
 from dataprep_assets.engine.checks.check import REBUILD, Check, Finding, build_verdict
 from dataprep_assets.errors import count_of
-from dataprep_assets.formats.row_origins import Origins
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.screening.rule_checks import QUARANTINE
+from dataprep_assets.pipelines.blend.screening.rule_checks import QUARANTINE, LocatedShard
 from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
-from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.table import format_share
 
 REMOVED: Columns = {"ordinal": "integer", "row": "integer", "representative": "string", "similarity": "number"}
-"""The columns of a shard's file: the ordinal of the source file, the row, the kept row, and their similarity."""
+"""The columns of a shard's file; `REMOVED_DESCRIPTIONS` describes them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,23 +97,12 @@ def load_duplicate_rows(blend: BlendDeclaration, store: ArtifactStore, partition
     return DuplicateRows(store=store, duplicates=duplicates, name=file.path, sha256=file.sha256)
 
 
-class DeduplicatedShard(Protocol):
-    """A shard of conversations, pairs or records that is opened for checks."""
+class DeduplicatedShard(LocatedShard, Protocol):
+    """A shard with rows to drop as duplicates."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def directory(self) -> Path: ...
-    @property
-    def sources(self) -> Sequence[SourcePart]: ...
     @property
     def duplicates(self) -> DuplicateRows | None:
         """The rows to drop."""
-        ...
-
-    @property
-    def kept_origins(self) -> Origins:
-        """The ordinal of the source file and the row in it, for each kept row or part of it."""
         ...
 
 

@@ -26,8 +26,8 @@ from dataprep_assets.tokenization.chat.messages import Refusal
 QUARANTINE = "quarantine.jsonl"
 
 
-class RuledShard(Protocol):
-    """A shard of conversations, pairs or records that is opened for checks."""
+class LocatedShard(Protocol):
+    """A shard of conversations, pairs or records that is opened for checks, with the origins of its rows."""
 
     @property
     def name(self) -> str: ...
@@ -36,13 +36,17 @@ class RuledShard(Protocol):
     @property
     def sources(self) -> Sequence[SourcePart]: ...
     @property
-    def row_rules(self) -> RowRules | None:
-        """The declared rules."""
-        ...
-
-    @property
     def kept_origins(self) -> Origins:
         """The ordinal of the source file and the row in it, for each kept row or part of it."""
+        ...
+
+
+class RuledShard(LocatedShard, Protocol):
+    """A shard with rules for its rows."""
+
+    @property
+    def row_rules(self) -> RowRules | None:
+        """The declared rules."""
         ...
 
     def read_source(self, source: Any, rows: set[int]) -> Iterator[tuple[int, Row | Refusal]]:
