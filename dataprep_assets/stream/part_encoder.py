@@ -66,7 +66,7 @@ def encode_part(
             open(files.ids, "wb") as ids_file,
             open(files.rows, "wb") as rows_file,
         ):
-            runs = RunWriter(rows_file, part.rows.first if part.rows is not None else 1)
+            runs = RunWriter(rows_file, part.first_row)
             for block in reader:
                 tokens_before = counting.tokens
                 if (encoded := counting.encode(block)) is not None:

@@ -140,6 +140,11 @@ class SourcePart:
     ruled_out: DroppedRows | None = None
     rewriting: "Rewriting | None" = None
 
+    @property
+    def first_row(self) -> int:
+        """The first row of the file that belongs to the part, from 1."""
+        return 1 if self.rows is None else self.rows.first
+
     @classmethod
     def from_entry(
         cls,

@@ -1,16 +1,17 @@
 """The shards of a blend: their kind for each stage, and the spec of the artifact that contains them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.engine.checks.check import count_documents
 from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks
-from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.jobs import Outcome, run_tasks
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import list_duplicate_checks
@@ -18,13 +19,17 @@ from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS_SHARDS
 from dataprep_assets.pipelines.blend.losses import find_shard_losses
 from dataprep_assets.pipelines.blend.pairs.pairs import PAIRS_SHARDS
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_shard_fetches, estimate_readings
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import estimate_readings, prepare_fetches
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_SHARDS
 from dataprep_assets.pipelines.blend.screening.contamination import list_screen_checks
 from dataprep_assets.pipelines.blend.screening.rule_checks import list_rule_checks
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT_SHARDS
+from dataprep_assets.stream.shard_job import KeyedShard, build_whole_shard_jobs
 from dataprep_assets.stream.stream_losses import configure_checks
+from dataprep_assets.stream.token_stream import Fetch
+
+S = TypeVar("S", bound=KeyedShard)
 
 SHARDS: Mapping[Stage, BlendShards[Any]] = {
     "pretrain": INDEXED_BINS_SHARDS,
@@ -101,8 +106,15 @@ def _select_shards(
 
 
 def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+    yield from list_known_recipes(blend, store, _select_shards(blend, store, partitions))
+
+
+def list_known_recipes(
+    blend: BlendDeclaration, store: ArtifactStore, shards: Iterable[ShardToBuild]
+) -> Iterator[Recipe]:
+    """Yield the recipe of each shard, or of each artifact that reads the rows of a shard."""
     has_list = blend.retractions is not None and blend.retractions.exists()
-    for shard in _select_shards(blend, store, partitions):
+    for shard in shards:
         # With a retraction list, leave the key of a missing shard empty, because the listed rows that the shard reads
         # are known only after its build.
         is_known = not has_list or store.receipt(shard.artifact) is not None
@@ -117,8 +129,18 @@ def _build_shards(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Ou
         workers=request.workers,
         engine=blend.engine,
         verification=blend.verify,
-        # Pass download functions only to workers on other machines, which may have no access to the files that were
-        # downloaded to this machine.
-        fetches=None if blend.engine.is_this_machine else build_shard_fetches(blend, plan, request.partitions),
+        fetches=prepare_fetches(blend, plan, request.partitions),
         progress=request.progress,
     )
+
+
+def build_in_tasks(
+    blend: BlendDeclaration,
+    request: BuildRequest,
+    shards: Sequence[S],
+    ensure: Callable[[S, Verification, Fetch | None], tuple[Receipt, bool]],
+) -> Iterator[Outcome]:
+    """Build artifacts that read the sources of a shard, each by one task that calls `ensure`."""
+    fetches = prepare_fetches(blend, load_blend_plan(blend, request.store), request.partitions)
+    jobs = build_whole_shard_jobs(shards, ensure, blend.verify, fetches)
+    yield from run_tasks(jobs, workers=request.workers, engine=blend.engine, progress=request.progress)

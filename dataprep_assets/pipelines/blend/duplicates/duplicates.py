@@ -10,7 +10,7 @@ Entry points: `build_signatures_spec`, `build_duplicates_spec`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ from dataprep_assets.engine.checks.check import (
 from dataprep_assets.engine.checks.comparison import compare_rebuild
 from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks, WholeArtifactChecks
 from dataprep_assets.errors import ConfigError, count_of
-from dataprep_assets.execution.jobs import Outcome, run_tasks
+from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -82,7 +82,7 @@ from dataprep_assets.pipelines.blend.duplicates.signed_rows import (
     VERSION as SIGNED_VERSION,
 )
 from dataprep_assets.pipelines.blend.duplicates.signing import load_signing
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_shard_fetches, estimate_readings
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import estimate_readings
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.removal.row_ids import (
     ReadRows,
@@ -90,10 +90,9 @@ from dataprep_assets.pipelines.blend.removal.row_ids import (
     load_row_retractions,
 )
 from dataprep_assets.pipelines.blend.screening.row_rules import load_row_columns, load_row_rules
-from dataprep_assets.pipelines.blend.stage_shards import SHARDS
+from dataprep_assets.pipelines.blend.stage_shards import SHARDS, build_in_tasks, list_known_recipes
 from dataprep_assets.planning.manifest import natural_key
 from dataprep_assets.stores.files import digest_value
-from dataprep_assets.stream.shard_job import build_whole_shard_jobs
 
 VERSION = 1
 
@@ -163,20 +162,12 @@ def prepare_signed_rows(
 def _build_signature_recipes(
     blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]
 ) -> Iterator[Recipe]:
-    has_list = blend.retractions is not None and blend.retractions.exists()
-    for rows in prepare_signed_rows(blend, store, partitions):
-        # With a retraction list, leave the key of missing signatures empty, because the listed rows that they read are
-        # known only after their build.
-        is_known = not has_list or store.receipt(rows.artifact) is not None
-        yield rows.recipe if is_known else replace(rows.recipe, key="")
+    yield from list_known_recipes(blend, store, prepare_signed_rows(blend, store, partitions))
 
 
 def _build_signatures(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-    plan = load_blend_plan(blend, request.store)
-    fetches = None if blend.engine.is_this_machine else build_shard_fetches(blend, plan, request.partitions)
     rows = prepare_signed_rows(blend, request.store, request.partitions)
-    jobs = build_whole_shard_jobs(rows, ensure_signed_rows, blend.verify, fetches)
-    yield from run_tasks(jobs, workers=request.workers, engine=blend.engine, progress=request.progress)
+    yield from build_in_tasks(blend, request, rows, ensure_signed_rows)
 
 
 def _build_signature_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
@@ -300,7 +291,7 @@ class _JoinedRows:
         """The splits, in the order of the declaration."""
         return list(dict.fromkeys(self.splits))
 
-    @property
+    @cached_property
     def recipe(self) -> Recipe:
         """The named values that determine the duplicates. Raises MissingArtifactError for missing signatures."""
         priority = self.search.priority
@@ -379,7 +370,7 @@ class _JoinedRows:
         # Rank the files by name and first row, because the ranks break ties between equal rows, and the kept rows must
         # not depend on the order of files in the plan or on the number of shards.
         keys = {
-            (prefix, source.label, source.rows.first if source.rows else 1)
+            (prefix, source.label, source.first_row)
             for rows, prefix in zip(self.rows, self.prefixes, strict=True)
             for source in rows.sources
         }
@@ -387,10 +378,7 @@ class _JoinedRows:
         ranks = {key: rank for rank, key in enumerate(ranked_keys)}
         orders = []
         for rows, prefix, split, signatures in zip(self.rows, self.prefixes, self.splits, shards, strict=True):
-            files = {
-                source.ordinal: ranks[prefix, source.label, source.rows.first if source.rows else 1]
-                for source in rows.sources
-            }
+            files = {source.ordinal: ranks[prefix, source.label, source.first_row] for source in rows.sources}
             ordinals, starts = np.unique(signatures.origins[:, 0], return_index=True)
             order = np.argsort(starts, kind="stable")
             orders.append(

@@ -215,6 +215,14 @@ def build_shard_fetches(blend: BlendDeclaration, plan: BlendPlan, partitions: Se
     return fetches
 
 
+def prepare_fetches(blend: BlendDeclaration, plan: BlendPlan, partitions: Sequence[str]) -> dict[str, Fetch] | None:
+    """Return the functions of `build_shard_fetches` for workers on other machines; None if all are on this machine.
+
+    Workers on other machines may have no access to the files that were downloaded to this machine.
+    """
+    return None if blend.engine.is_this_machine else build_shard_fetches(blend, plan, partitions)
+
+
 @dataclass(frozen=True)
 class _OpenedBlendSnapshot(OpenedArtifact):
     """The snapshot of a shard that is opened for checks."""

@@ -29,14 +29,14 @@ from dataprep_assets.engine.checks.check import (
 from dataprep_assets.engine.checks.comparison import compare_claims, compare_files, compare_rows
 from dataprep_assets.engine.checks.verdicts import CheckGroup, CheckWorkers, PartitionChecks, WholeArtifactChecks
 from dataprep_assets.errors import DataprepError, count_of
-from dataprep_assets.execution.jobs import Outcome, run_tasks
+from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.scratch import create_scratch
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_shard_fetches
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.screening.row_rules import load_row_columns
+from dataprep_assets.pipelines.blend.stage_shards import build_in_tasks
 from dataprep_assets.pipelines.blend.table.row_table import (
     DOCUMENTS,
     VERSION,
@@ -47,7 +47,6 @@ from dataprep_assets.pipelines.blend.table.row_table import (
     prepare_row_tables,
 )
 from dataprep_assets.pipelines.blend.table.source_texts import add_texts
-from dataprep_assets.stream.shard_job import build_whole_shard_jobs
 
 
 def build_row_table_spec(blend: BlendDeclaration, *, partitions: Partitions, shards: ArtifactSpec) -> ArtifactSpec:
@@ -84,12 +83,8 @@ def _build_check_groups(blend: BlendDeclaration) -> tuple[CheckGroup, ...]:
 
 
 def _build_tables(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-    plan = load_blend_plan(blend, request.store)
-    # Pass download functions only to workers on other machines, as for the shards.
-    fetches = None if blend.engine.is_this_machine else build_shard_fetches(blend, plan, request.partitions)
     tables = prepare_row_tables(blend, request.store, request.partitions)
-    jobs = build_whole_shard_jobs(tables, ensure_row_table, blend.verify, fetches)
-    yield from run_tasks(jobs, workers=request.workers, engine=blend.engine, progress=request.progress)
+    yield from build_in_tasks(blend, request, tables, ensure_row_table)
 
 
 def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
