@@ -174,14 +174,7 @@ class CarriedFields:
     @property
     def column_descriptions(self) -> dict[str, str]:
         """Name → a sentence about each column of a table with these fields."""
-        return {
-            **COLUMN_DESCRIPTIONS,
-            **{name_column(path): f"Field `{path}` of the source row." for path, _ in self.keep},
-            **{
-                name_rewritten_column(rewriter): f"Number of characters that the rewriter `{rewriter}` changed."
-                for rewriter in self.rewriters
-            },
-        }
+        return {**COLUMN_DESCRIPTIONS, **describe_carried_columns((path for path, _ in self.keep), self.rewriters)}
 
     @property
     def records(self) -> "RecordFields":
@@ -218,6 +211,17 @@ class CarriedFields:
 def name_rewritten_column(rewriter: str) -> str:
     """Return the column with the number of characters that a rewriter changed."""
     return f"rewritten_{rewriter}"
+
+
+def describe_carried_columns(fields: Iterable[str], rewriters: Iterable[str]) -> dict[str, str]:
+    """Return a sentence about each column with a field of the source rows, or with the changes of a rewriter."""
+    return {
+        **{name_column(path): f"Field `{path}` of the source row." for path in fields},
+        **{
+            name_rewritten_column(rewriter): f"Number of characters that the rewriter `{rewriter}` changed."
+            for rewriter in rewriters
+        },
+    }
 
 
 def name_column(path: str) -> str:

@@ -299,3 +299,10 @@ def test_a_budget_for_duplicates_fails_the_check(tmp_path: Path) -> None:
     made = DuplicatedBlend(tmp_path, LIGHT, budget={"per_rule": {"duplicate": 0.1}})
     made.run()
     assert "duplicate" in find_failing(made)["documents.within_budget"]
+
+
+def test_every_column_of_an_artifact_has_a_description(tmp_path: Path) -> None:
+    blend = DuplicatedBlend(tmp_path, "sft", rewrite=["ftfy"], keep_fields={"lang": "string"})
+    undescribed = {spec.name: {*spec.columns} - {*spec.column_descriptions} for spec in blend.dataset.specs}
+    assert undescribed == {name: set() for name in undescribed}
+    assert {"duplicates", "documents"} <= undescribed.keys()

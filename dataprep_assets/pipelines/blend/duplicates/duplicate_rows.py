@@ -13,7 +13,7 @@ import numpy as np
 
 from dataprep_assets.curation.duplicates.removed_file import DUPLICATES, require_removed_file
 from dataprep_assets.curation.selection import DUPLICATE
-from dataprep_assets.curation.table import Columns
+from dataprep_assets.curation.table import COLUMN_DESCRIPTIONS, Columns
 from dataprep_assets.engine.checks.check import REBUILD, Check, Finding, build_verdict
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
@@ -24,6 +24,7 @@ from dataprep_assets.table import format_share
 
 REMOVED: Columns = {"ordinal": "integer", "row": "integer", "representative": "string", "similarity": "number"}
 """The columns of a shard's file; `REMOVED_DESCRIPTIONS` describes them."""
+REMOVED_DESCRIPTIONS = {**COLUMN_DESCRIPTIONS, "ordinal": "Ordinal of the source file in its dataset."}
 
 
 @dataclass(frozen=True, kw_only=True)

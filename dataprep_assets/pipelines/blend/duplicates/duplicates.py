@@ -69,7 +69,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.scratch import create_scratch
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import REMOVED
+from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import REMOVED, REMOVED_DESCRIPTIONS
 from dataprep_assets.pipelines.blend.duplicates.signed_rows import (
     PRIORITY,
     OpenedSignatures,
@@ -244,6 +244,7 @@ def build_duplicates_spec(blend: BlendDeclaration, *, signatures: ArtifactSpec) 
         metadata=partial(_build_metadata, blend),
         rows=lambda receipt: sum(DuplicatesFacts.from_receipt(receipt).removed.values()),
         columns=REMOVED,
+        column_descriptions=REMOVED_DESCRIPTIONS,
         check_groups=(_build_checks(blend),),
     )
 

@@ -25,6 +25,7 @@ from dataprep_assets.curation.table import (
     ColumnType,
     ParquetRowWriter,
     convert_carried_values,
+    describe_carried_columns,
     name_column,
     name_rewritten_column,
 )
@@ -87,6 +88,12 @@ def list_table_columns(blend: BlendDeclaration) -> Columns:
         has_partners=blend.duplicates is not None,
         has_tokens=has_tokens,
     )
+
+
+def describe_table_columns(blend: BlendDeclaration) -> dict[str, str]:
+    """Return a sentence about each column of the table."""
+    rewriters = () if blend.rewriting is None else blend.rewriting.names
+    return {**load_row_columns(blend).descriptions, **describe_carried_columns(blend.keep_fields or (), rewriters)}
 
 
 CarriedFields = tuple[tuple[str, ColumnType], ...]

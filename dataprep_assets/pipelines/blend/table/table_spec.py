@@ -35,13 +35,13 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.scratch import create_scratch
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
-from dataprep_assets.pipelines.blend.screening.row_rules import load_row_columns
 from dataprep_assets.pipelines.blend.stage_shards import build_in_tasks
 from dataprep_assets.pipelines.blend.table.row_table import (
     DOCUMENTS,
     VERSION,
     RowTableFacts,
     TabledShard,
+    describe_table_columns,
     ensure_row_table,
     list_table_columns,
     prepare_row_tables,
@@ -65,7 +65,7 @@ def build_row_table_spec(blend: BlendDeclaration, *, partitions: Partitions, sha
         metadata=_build_metadata,
         rows=lambda receipt: RowTableFacts.from_receipt(receipt).rows,
         columns=dict(list_table_columns(blend)),
-        column_descriptions=load_row_columns(blend).descriptions,
+        column_descriptions=describe_table_columns(blend),
         check_groups=_build_check_groups(blend),
     )
 
