@@ -159,7 +159,7 @@ class StoredTable(DocumentTable):
         }
         shuffled = random.Random(seed).sample(list(counts), len(counts))
         reasons_by_shard = defaultdict[str, list[str]](list)
-        for reason in sorted({reason for of_shard in counts.values() for reason in of_shard}):
+        for reason in sorted({reason for shard_counts in counts.values() for reason in shard_counts}):
             rows, shards = 0, [partition for partition in shuffled if counts[partition].get(reason)]
             for partition in shards[:_SAMPLED_SHARDS]:
                 if rows < count:

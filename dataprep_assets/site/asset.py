@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DATASETS = dg.AssetKey(["datasets"])
 SECONDS_BETWEEN_PAGES = 60
 ADDRESS = "/site/index.html"
-"""Address of the site below that of Dagster's UI, where `dataprep ui` serves it."""
+"""Address of the site below the address of Dagster's UI, where `dataprep ui` serves it."""
 _ENDED_STATUSES = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
 

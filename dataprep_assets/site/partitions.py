@@ -121,9 +121,9 @@ def _count_states(states: Sequence[str], privacy: Privacy) -> Iterator[str]:
 
 def _build_cells(keys: Sequence[str], states: Mapping[ArtifactSpec, Mapping[str, str]]) -> Iterator[Cell]:
     for key in keys:
-        of_key = {spec: by_key[key] for spec, by_key in states.items() if key in by_key}
-        worst = max(of_key.values(), key=_RANKS.__getitem__)
+        states_of_key = {spec: by_key[key] for spec, by_key in states.items() if key in by_key}
+        worst = max(states_of_key.values(), key=_RANKS.__getitem__)
         unbuilt_states = [
-            f"{'/'.join(spec.path[1:])} {STATES[state][0]}" for spec, state in of_key.items() if state != "built"
+            f"{'/'.join(spec.path[1:])} {STATES[state][0]}" for spec, state in states_of_key.items() if state != "built"
         ]
         yield Cell(key, STATES[worst][1], f"{key}: {', '.join(unbuilt_states) or worst}")

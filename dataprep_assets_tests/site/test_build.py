@@ -145,7 +145,7 @@ def test_an_error_of_one_dataset_is_on_its_page_and_stops_no_other(site: Site) -
     assert UNREACHABLE in (site.root / SITE / "datasets/forum/index.html").read_text()
     assert "ValueError: no such column" in (site.root / SITE / "datasets/web/data/kept.html").read_text()
     assert "about the web" in (site.root / SITE / "datasets/web/index.html").read_text()
-    # The page is made again when its cause may be gone, although its facts did not change.
+    # The page is rewritten when its cause may be gone, although its facts did not change.
     assert site.write().errors["web"] == "ValueError: no such column"
 
 

@@ -269,7 +269,7 @@ def test_links_lead_to_the_datasets_before_and_after(tmp_path: Path) -> None:
 
 
 def grid_of(pages: StoredDataset, number: int, privacy: Privacy = OPEN) -> PartitionGrid:
-    """Return the grid of an artifact with many partitions, of which every hundredth is missing."""
+    """Return the grid of an artifact with many partitions; every hundredth is missing."""
     spec = pages.component.spec("token_bins", "train")
     decisions = [
         Decision(

@@ -1,4 +1,4 @@
-"""The site beside Dagster's pages: files of one folder, with a policy that allows no foreign or inline script."""
+"""The site next to Dagster's pages: files of one folder, with a policy that allows no foreign or inline script."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 // What pages do with JavaScript; without it, they show everything, unfiltered.
 "use strict";
 
-// Below `/site/`, `dataprep ui` serves the pages beside Dagster, so links to Dagster's pages work only there.
+// Below `/site/`, `dataprep ui` serves the pages together with Dagster, so links to Dagster's pages work only there.
 function showDagsterLinks() {
   const served = /^https?:$/.test(location.protocol) && /^(.*)\/site\//.exec(location.pathname);
   if (!served) return;

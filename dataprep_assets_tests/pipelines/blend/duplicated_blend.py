@@ -26,7 +26,7 @@ def write_words(random_numbers: random.Random, count: int = WORDS) -> list[str]:
 
 
 def edit_words(random_numbers: random.Random, words: Sequence[str], share: float) -> list[str]:
-    """Return the words, of which about a share is replaced."""
+    """Return the words with about a share of them replaced."""
     return [write_words(random_numbers, 1)[0] if random_numbers.random() < share else word for word in words]
 
 

@@ -1,4 +1,4 @@
-"""Views of RL records in their trainers: 200 prompts, answers and other fields equal those of the source."""
+"""Views of RL records in their trainers: 200 prompts, answers and other fields equal the values in the source."""
 
 import json
 from collections.abc import Iterator
