@@ -163,6 +163,7 @@ bench: $(VENV)/.installed-tests
 
 bench-curation: $(VENV)/.installed-tests
 	$(BIN)/python -m dataprep_assets_tests.tools.bench.taggers
+	$(BIN)/python -m dataprep_assets_tests.tools.bench.curated_run
 
 $(VENV)/.installed: pyproject.toml constraints.txt $(wildcard requirements/*.txt)
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "Python 3.11 to 3.13 is required. Run: make PYTHON=python3.12 demo")'

@@ -42,7 +42,7 @@ from dataprep_assets_tests.tools.bench.proof_costs import CheckCosts
 
 TARGET = 8
 SHARED_TOKENIZER = REPOSITORY.parent / "shared" / "tokenizers" / "qwen3"
-_PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs" / "pipelines").glob("*.md"))]
+_PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "dataprep_assets" / "docs" / "pipelines").glob("*.md"))]
 WORDS = [w for page in _PAGES for w in page.read_text(encoding="utf-8").split() if "<" not in w]
 
 

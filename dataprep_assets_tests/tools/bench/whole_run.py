@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from dataprep_assets_tests.tools.bench.verdict import Judge
 
 _SHARED = REPOSITORY.parent / "shared"
 _SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "samples" / "sample_corpus"
-_DATASET = "whole"
+DATASET = "whole"
 _SPLITS = {"train": "train/**", "val": "validation/**", "test": "test/**"}
 CPU, WALL, OF_SCRIPT, AGAIN, OFF = 14.0, 15.0, 5.0, 4.0, 2.0
 """Targets: CPU-seconds and seconds of the first run, ratio of the script's CPU-seconds to ours, seconds of the second
@@ -77,6 +77,38 @@ class Whole:
         )
 
 
+def build_command(home: Path, root: Path, *arguments: str) -> list[str]:
+    """Return the command line of `dataprep` for a project, with its own home."""
+    # Unset the variables of this shell that may belong to a different project.
+    unset = [name for name in os.environ if name.startswith(("DATAPREP_", "DAGSTER_", "XDG_"))]
+    variables = ["DAGSTER_DISABLE_TELEMETRY=yes", f"HOME={home}", f"PYTHONPATH={REPOSITORY}"]
+    environment = ["env", *(word for name in unset for word in ("-u", name)), *variables]
+    return [*environment, sys.executable, "-m", "dataprep_assets.cli", "--project", str(root), *arguments]
+
+
+def declare_corpus(data: Path, tokenizer: Path, separator: str) -> dict[str, Any]:
+    """Return the attributes of a corpus of three splits with at most four shards per split."""
+    return {
+        "dataset": DATASET,
+        "source": {"kind": "local", "path": str(data)},
+        "include": [f"{folder}/*.jsonl.zst" for folder in _SPLITS.values()],
+        "splits": {split: [folder] for split, folder in _SPLITS.items()},
+        "tokenizer": {"path": str(tokenizer)},
+        "document": {"separator": separator},
+        "shards": {"count": 4},
+        "views": ["nanogpt", "megatron"],
+    }
+
+
+def make_project(home: Path, root: Path, attributes: Mapping[str, Any]) -> None:
+    """Make a project with `dataprep init`, and declare a corpus in it."""
+    measure([*build_command(home, root)[:-2], "init", str(root)])
+    (defs,) = (path for path in root.rglob("defs") if path.is_dir() and ".dataprep" not in path.parts)
+    (defs / DATASET).mkdir()
+    declaration = {"type": "dataprep_assets.components.TokenizedCorpus", "attributes": dict(attributes)}
+    (defs / DATASET / "defs.yaml").write_text(yaml.safe_dump(declaration))
+
+
 class WholeRun:
     """The project and the script for one corpus."""
 
@@ -92,11 +124,10 @@ class WholeRun:
         shutil.rmtree(self._scratch)
         home = self._scratch / "home"
         home.mkdir(parents=True)
-        self._dataprep(home, "init", str(root))
-        self._declare(root)
+        make_project(home, root, declare_corpus(self._data, self._tokenizer, self._separator))
         self.result.expected = self._expected(home, root)
-        self.result.run.append(self._dataprep(home, "--project", str(root), "run", _DATASET))
-        self.result.again.append(self._dataprep(home, "--project", str(root), "run", _DATASET))
+        self.result.run.append(measure(build_command(home, root, "run", DATASET)))
+        self.result.again.append(measure(build_command(home, root, "run", DATASET)))
         spec, streams = self._made(root)
         judge = Judge(spec.tokens, spec.dtype)
         self.result.tokens = sum(spec.tokens)
@@ -110,45 +141,19 @@ class WholeRun:
             self.result.script.append(measure(command, environment))
             self.result.faults += judge.faults("a", Path(spec.out), ids=True)
 
-    def _dataprep(self, home: Path, *arguments: str) -> Measurement:
-        return measure(self._command(home, *arguments))
-
-    def _command(self, home: Path, *arguments: str) -> list[str]:
-        # Unset the variables of this shell that may belong to a different project.
-        unset = [name for name in os.environ if name.startswith(("DATAPREP_", "DAGSTER_", "XDG_"))]
-        own = ["DAGSTER_DISABLE_TELEMETRY=yes", f"HOME={home}", f"PYTHONPATH={REPOSITORY}"]
-        environment = ["env", *(word for name in unset for word in ("-u", name)), *own]
-        return [*environment, sys.executable, "-m", "dataprep_assets.cli", *arguments]
-
     def _expected(self, home: Path, root: Path) -> float:
         """Return the seconds that `dataprep plan` expects for the run, before a build."""
-        command = self._command(home, "--project", str(root), "plan", _DATASET)
+        command = build_command(home, root, "plan", DATASET)
         out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         (value, unit), *_ = re.findall(r"^expected +([0-9.,]+) (s|min|h)", out, re.MULTILINE)
         return float(value.replace(",", "")) * _UNITS[unit]
-
-    def _declare(self, root: Path) -> None:
-        attributes = {
-            "dataset": _DATASET,
-            "source": {"kind": "local", "path": str(self._data)},
-            "include": [f"{folder}/*.jsonl.zst" for folder in _SPLITS.values()],
-            "splits": {split: [folder] for split, folder in _SPLITS.items()},
-            "tokenizer": {"path": str(self._tokenizer)},
-            "document": {"separator": self._separator},
-            "shards": {"count": 4},
-            "views": ["nanogpt", "megatron"],
-        }
-        (defs,) = (path for path in root.rglob("defs") if path.is_dir() and ".dataprep" not in path.parts)
-        (defs / _DATASET).mkdir()
-        declared = {"type": "dataprep_assets.components.TokenizedCorpus", "attributes": attributes}
-        (defs / _DATASET / "defs.yaml").write_text(yaml.safe_dump(declared))
 
     def _made(self, root: Path) -> tuple[Spec, list[tuple[str, list[int]]]]:
         """Return the expected output of the script, and our streams with the files in each, both from the receipts."""
         labels = [str(Path(path).relative_to(self._data)) for path in self._corpus.paths]
         tokens: dict[str, int] = {}
         streams, facts = [], {}
-        for path in sorted(root.glob(f".dataprep/artifacts/{_DATASET}/token_bins*/*/receipt.json")):
+        for path in sorted(root.glob(f".dataprep/artifacts/{DATASET}/token_bins*/*/receipt.json")):
             receipt = json.loads(path.read_bytes())
             facts = receipt["facts"]
             tokens |= {source["file"]: source["tokens"] for source in receipt["sources"]}
@@ -192,14 +197,21 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _corpora(arguments: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, Path]]:
-    if arguments.data is not None:
-        yield arguments.data.name, arguments.data.resolve()
+def list_corpora(data: Path | None, scratch: Path) -> Iterator[tuple[str, Path]]:
+    """Yield name and folder of each corpus: `data`, otherwise the shared one if it exists, and a generated one."""
+    if data is not None:
+        yield data.name, data.resolve()
         return
     if (shared := _SHARED / "data" / "corpus").exists():
         yield "shared corpus", shared
     write_languages(scratch / "languages", files=6, documents_a_file=1_200)
     yield "forty languages", scratch / "languages"
+
+
+def find_tokenizer(declared: Path | None) -> Path:
+    """Return the folder of the tokenizer: `declared`, otherwise the shared one if it exists, or the sample's."""
+    shared = _SHARED / "tokenizers" / "qwen3"
+    return (declared or (shared if shared.exists() else _SAMPLE / "tokenizer")).resolve()
 
 
 def render(whole: Whole) -> str:
@@ -224,13 +236,12 @@ def render(whole: Whole) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; return 1 if the ids of ours and of the script differ."""
     arguments = _arguments(argv)
-    shared = _SHARED / "tokenizers" / "qwen3"
-    tokenizer = (arguments.tokenizer or (shared if shared.exists() else _SAMPLE / "tokenizer")).resolve()
+    tokenizer = find_tokenizer(arguments.tokenizer)
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-", dir=arguments.scratch) as folder:
         scratch = Path(folder)
         benches = [
             WholeRun(name, data, tokenizer, arguments.separator, scratch / f"work{at}")
-            for at, (name, data) in enumerate(_corpora(arguments, scratch))
+            for at, (name, data) in enumerate(list_corpora(arguments.data, scratch))
         ]
         for turn in range(arguments.runs):
             for bench in benches:

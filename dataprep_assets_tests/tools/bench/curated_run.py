@@ -1,0 +1,115 @@
+"""`python -m dataprep_assets_tests.tools.bench.curated_run`: cost of curation in `dataprep run`, with every check.
+
+Each variant is a new project whose corpus is built once per round, and the variants take turns. Baselines are the same
+run without curation, in CPU-seconds of all processes. The variant `table` carries one field and has no tagger.
+`everything` has the six built-in taggers, a rule, near-duplicates, 1,000 benchmark items and the removal of e-mail
+addresses.
+"""
+
+import argparse
+import json
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets_tests.tools.bench.invented_text import sentence, vocabulary
+from dataprep_assets_tests.tools.bench.runner import Measurement, measure
+from dataprep_assets_tests.tools.bench.whole_run import (
+    DATASET,
+    build_command,
+    declare_corpus,
+    find_tokenizer,
+    list_corpora,
+    make_project,
+)
+
+TARGETS = {"table": 1.08, "everything": 3.0}
+"""Variant → its maximum CPU time, as a multiple of the plain build's."""
+_ITEMS, _ITEM_WORDS = 1_000, 20
+
+
+def _declare_nothing(_: Path) -> Mapping[str, Any]:
+    return {}
+
+
+def _declare_table(_: Path) -> Mapping[str, Any]:
+    return {"document": {"keep_fields": {"set": "string"}}}
+
+
+def _declare_everything(scratch: Path) -> Mapping[str, Any]:
+    draw, words = random.Random(0), vocabulary()
+    items = scratch / "items.jsonl"
+    items.write_text(
+        "".join(json.dumps({"question": sentence(draw, words, _ITEM_WORDS)}) + "\n" for _ in range(_ITEMS))
+    )
+    return {
+        "tag": ["gopher", "c4", "fineweb", "language", "repetition", "personal"],
+        "drop": {"short": "words < 20"},
+        "duplicates": {"kind": "near", "across_splits": "drop"},
+        "decontaminate": {"sets": {"items": {"path": str(items), "fields": ["question"]}}},
+        "rewrite": [{"personal": {"emails": "<EMAIL>"}}],
+        **_declare_table(scratch),
+    }
+
+
+_VARIANTS: Mapping[str, Callable[[Path], Mapping[str, Any]]] = {
+    "plain": _declare_nothing,
+    "table": _declare_table,
+    "everything": _declare_everything,
+}
+
+
+def _build_variant(name: str, attributes: Mapping[str, Any], scratch: Path) -> Measurement:
+    home, root = scratch / "home", scratch / "project"
+    home.mkdir(parents=True)
+    curation = _VARIANTS[name](scratch)
+    document = {**attributes["document"], **curation.get("document", {})}
+    make_project(home, root, {**attributes, **curation, "document": document})
+    result = measure(build_command(home, root, "run", DATASET))
+    shutil.rmtree(scratch)
+    return result
+
+
+def render(corpus: str, results: Mapping[str, Sequence[Measurement]]) -> str:
+    """Return the measurements of a corpus as text."""
+    seconds = {name: statistics.median(result.cpu for result in runs) for name, runs in results.items()}
+    lines = [f"{corpus}: CPU-seconds of `dataprep run`, medians of {len(results['plain'])} rounds"]
+    for name, value in seconds.items():
+        ratio, target = value / seconds["plain"], TARGETS.get(name)
+        goal = "" if target is None else f"at most {target}: {'met' if ratio <= target else 'NOT MET'}"
+        lines.append(f"  {name:<12}{value:>8.1f}  {ratio:>6.2f} times plain  {goal}".rstrip())
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(
+        prog="python -m dataprep_assets_tests.tools.bench.curated_run", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "--data", type=Path, help="a folder with train/, validation/ and test/, instead of both corpora"
+    )
+    parser.add_argument("--tokenizer", type=Path, help="folder with tokenizer.json and its configuration")
+    parser.add_argument("--separator", default="<|endoftext|>")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--scratch", type=Path, help="folder for the projects, which are removed again")
+    arguments = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="dataprep-bench-", dir=arguments.scratch) as folder:
+        for corpus, data in list_corpora(arguments.data, Path(folder)):
+            attributes = declare_corpus(data, find_tokenizer(arguments.tokenizer), arguments.separator)
+            results: dict[str, list[Measurement]] = {name: [] for name in _VARIANTS}
+            for turn in range(arguments.runs):
+                for name, runs in results.items():
+                    print(f"run {turn + 1} of {arguments.runs}: {corpus}, {name}", file=sys.stderr, flush=True)
+                    runs.append(_build_variant(name, attributes, Path(folder) / name))
+            print(render(corpus, results), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
