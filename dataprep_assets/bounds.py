@@ -5,13 +5,19 @@ bounds (`execution.watch` enforces them). A process reports its position (`repor
 progress (`report_progress`). A process that exceeds a bound is terminated, and its task is retried once by itself,
 with a report of each row. If it exceeds the bound again, the error names the position.
 
+The files of a tokenizer are programs: an expression may run forever, a normalizer may take gigabytes, and unexpected
+content may crash a library's process. Therefore they are tried in a separate process with limits (`run_limited`).
+
 Entry points: `Bounds`, `report_position`, `report_activity`, `report_progress`, `report_to`, `must_read_single_rows`,
-`parse_json`, `load_untrusted_json`, `disable_core_dumps`.
+`parse_json`, `load_untrusted_json`, `disable_core_dumps`, `run_limited`, `limit_process`.
 """
 
 import json
+import os
 import re
 import resource
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -164,3 +170,40 @@ def load_untrusted_json(text: str | bytes, **hooks: Any) -> Any:
 def disable_core_dumps() -> None:
     """Disable core dumps of this process, because they would contain documents and secret keys."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def run_limited(
+    module: str, arguments: tuple[Any, ...], *, wall_seconds: float, environment: Mapping[str, str]
+) -> tuple[int, str]:
+    """Run the function `main` of a module in a separate process.
+
+    Returns the exit code of the process and its standard output. The error output is discarded.
+
+    Args:
+        module: Full name of the module.
+        arguments: Arguments of the function. Their `repr` must be valid Python.
+        wall_seconds: Duration after which the process is killed.
+        environment: Additional environment variables.
+    """
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"from {module} import main; main{arguments}"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | environment | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"},
+    )
+    try:
+        output, _ = process.communicate(timeout=wall_seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        output, _ = process.communicate()
+    return process.returncode, output.decode(errors="replace").strip()
+
+
+def limit_process(memory_bytes: int, cpu_seconds: int) -> None:
+    """Limit the address space and the CPU time of this process, and disable core files."""
+    limits = ((resource.RLIMIT_AS, memory_bytes), (resource.RLIMIT_CPU, cpu_seconds), (resource.RLIMIT_CORE, 0))
+    for limit, value in limits:
+        hard = resource.getrlimit(limit)[1]
+        resource.setrlimit(limit, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))

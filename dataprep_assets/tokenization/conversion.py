@@ -1,6 +1,6 @@
 """Converts a tokenizer without `tokenizer.json` once, with transformers (the extra `transformers`).
 
-The conversion runs in a separate process with limits (`limited_process`). Its result is cached for the user, in a
+The conversion runs in a separate process with limits (`bounds.run_limited`). Its result is cached for the user, in a
 folder named after the digest of the original's files. The folder also has these files, so that the ids can be compared
 on any machine (`compare_with_original`).
 
@@ -24,13 +24,13 @@ from typing import Any
 import orjson
 from typing_extensions import TypedDict
 
+from dataprep_assets.bounds import limit_process, run_limited
 from dataprep_assets.errors import ConfigError, TokenizerError, count_of
 from dataprep_assets.project import find_user_cache, read_state
 from dataprep_assets.stores.files import digest_value, sha256_file
 from dataprep_assets.tokenization.bundle import TOKENIZER, TokenizerBundle, load_reference_tokenizer
 from dataprep_assets.tokenization.certificate import generate_adversarial_documents
 from dataprep_assets.tokenization.definition import CONFIG, DECODER, RECORD, read_settings
-from dataprep_assets.tokenization.limited_process import limit_process, run_limited
 from dataprep_assets.tokenization.originals import (
     DESCRIPTIONS,
     Form,

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.bounds import limit_process, run_limited
 from dataprep_assets.errors import TokenizerError, count_of
 from dataprep_assets.integrity.receipt import find_installed_version
 from dataprep_assets.stores.files import digest_value
@@ -25,7 +26,6 @@ from dataprep_assets.tokenization.library_errors import (
     convert_encoding_errors,
     convert_panics,
 )
-from dataprep_assets.tokenization.limited_process import limit_process, run_limited
 from dataprep_assets.tokenization.reference import read_cached, write_cached
 
 SpecialTokens = Literal["text", "match"]
