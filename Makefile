@@ -159,7 +159,7 @@ bench: $(VENV)/.installed-tests
 # these exit with an error if they miss a target. The leading `-` lets the next benchmarks run anyway
 	-$(BIN)/python -m dataprep_assets_tests.tools.bench.sft
 	-$(BIN)/python -m dataprep_assets_tests.tools.bench.cohorts
-	-$(BIN)/python -m dataprep_assets_tests.tools.bench.corpus_proofs
+	-$(BIN)/python -m dataprep_assets_tests.tools.bench.corpus_checks
 
 bench-curation: $(VENV)/.installed-tests
 	$(BIN)/python -m dataprep_assets_tests.tools.bench.taggers

@@ -11,7 +11,7 @@ from dataprep_assets.stream.eye_test import looks_like_text
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special
-from dataprep_assets_tests.pipelines.corpus.shard_proofs import edit
+from dataprep_assets_tests.pipelines.corpus.shard_checks import edit
 
 
 def look(shard: Shard, sample: Sample, dtype: str = "uint16", **options: Any) -> Finding:

@@ -32,7 +32,7 @@ from dataprep_assets.pipelines.notes.dataset import notes_engine
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.pipelines.notes.pipeline import KEY
-from dataprep_assets_tests.tools.bench.proof_costs import CheckCosts, report_together
+from dataprep_assets_tests.tools.bench.check_costs import CheckCosts, report_together
 from dataprep_assets_tests.tools.bench.sft import SHARED_TOKENIZER, WORDS
 
 _MONTH = "1961-03"

@@ -37,8 +37,8 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import certify
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets.tokenization.engines import FastokensEngine
+from dataprep_assets_tests.tools.bench.check_costs import CheckCosts
 from dataprep_assets_tests.tools.bench.comparison import REPOSITORY
-from dataprep_assets_tests.tools.bench.proof_costs import CheckCosts
 
 TARGET = 8
 SHARED_TOKENIZER = REPOSITORY.parent / "shared" / "tokenizers" / "qwen3"

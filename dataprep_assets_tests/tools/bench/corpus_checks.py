@@ -1,5 +1,5 @@
 """Measure the cost of a corpus's checks compared with its build: `python -m
-dataprep_assets_tests.tools.bench.corpus_proofs`.
+dataprep_assets_tests.tools.bench.corpus_checks`.
 
 Every artifact of a corpus of three splits, at most four shards per split and all views is built and checked like in a
 run, but in this process: CPU-seconds of both, medians of runs with new folders, without the first run.
@@ -23,7 +23,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.views import VIEWS
-from dataprep_assets_tests.tools.bench.proof_costs import judged
+from dataprep_assets_tests.tools.bench.check_costs import judged
 from dataprep_assets_tests.tools.bench.sft import SHARED_TOKENIZER
 
 _SHARED = SHARED_TOKENIZER.parents[1] / "data" / "corpus"
@@ -88,7 +88,7 @@ def _prove(spec: ArtifactSpec, store: LocalArtifacts, partitions: Sequence[str])
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark and print its figures; return 1 if the target is missed."""
     parser = argparse.ArgumentParser(
-        prog="python -m dataprep_assets_tests.tools.bench.corpus_proofs", description=__doc__
+        prog="python -m dataprep_assets_tests.tools.bench.corpus_checks", description=__doc__
     )
     parser.add_argument("--data", type=Path, default=_SHARED, help="train, validation and test of *.jsonl.zst")
     parser.add_argument("--tokenizer", type=Path, default=SHARED_TOKENIZER)

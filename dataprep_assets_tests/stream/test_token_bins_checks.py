@@ -12,7 +12,7 @@ from dataprep_assets.stream.separators import separators_match_documents
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special
-from dataprep_assets_tests.pipelines.corpus.shard_proofs import (
+from dataprep_assets_tests.pipelines.corpus.shard_checks import (
     PAD,
     SEPARATOR,
     check_shard,

@@ -12,7 +12,7 @@ from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS
 from dataprep_assets.tokenization.certificate import refuse_engine
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special
-from dataprep_assets_tests.pipelines.corpus.shard_proofs import edit, put, with_ledger
+from dataprep_assets_tests.pipelines.corpus.shard_checks import edit, put, with_ledger
 
 # --- engine_certified
 
