@@ -133,8 +133,8 @@ class DeclaredTagger(DeclarationModel):
 
     def build_tagger(self, folder: Path) -> "Tagger":
         """Return the tagger. Files are relative to this folder, and a command runs in it."""
-        from dataprep_assets.curation.asset_tagger import AssetTagger
-        from dataprep_assets.curation.command_tagger import CommandTagger
+        from dataprep_assets.curation.external_taggers.asset_tagger import AssetTagger
+        from dataprep_assets.curation.external_taggers.command_tagger import CommandTagger
         from dataprep_assets.curation.function_tagger import FunctionTagger
 
         files = resolve_patterns(self.files, folder)

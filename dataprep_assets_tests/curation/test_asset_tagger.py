@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.curation.asset_tagger import AssetTagger
+from dataprep_assets.curation.external_taggers.asset_tagger import AssetTagger
 
 ROWS: dict[str, list[Any]] = {
     "file": ["a", "b", "a", "b", "c"],

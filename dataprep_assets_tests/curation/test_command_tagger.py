@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.curation.command_tagger import CommandTagger
+from dataprep_assets.curation.external_taggers.command_tagger import CommandTagger
 from dataprep_assets.curation.tagging import TaggingError
 
 PROGRAM = "import json\n\n\ndef read(text):\n    return json.loads(text)\n\n\nread('secret {')\n"

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.curation.command_tagger import CommandTagger
+from dataprep_assets.curation.external_taggers.command_tagger import CommandTagger
 from dataprep_assets.curation.function_tagger import FunctionTagger
 from dataprep_assets.curation.table import build_schema
 from dataprep_assets.curation.taggers import TAGGERS, personal

@@ -39,6 +39,7 @@ from dataprep_assets.pipelines.blend.blend_sample import build_blend_engine
 from dataprep_assets.pipelines.blend.blend_tracer import build_blend_tracer
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS
+from dataprep_assets.pipelines.blend.output.rl_manifest import build_rl_manifest_spec
 from dataprep_assets.pipelines.blend.pairs.pairs import PAIRS, describe_pairs
 from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan_spec
 from dataprep_assets.pipelines.blend.plan.blend_preview import build_blend_preview_spec
@@ -47,7 +48,6 @@ from dataprep_assets.pipelines.blend.plan.discovery import open_place
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, has_blend_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
 from dataprep_assets.pipelines.blend.removal.retract import retract_rows
-from dataprep_assets.pipelines.blend.rl_manifest import build_rl_manifest_spec
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts
 from dataprep_assets.pipelines.blend.sft.packed_sft import (
     PACKED_SFT,

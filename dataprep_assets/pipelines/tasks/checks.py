@@ -23,7 +23,6 @@ from dataprep_assets.engine.checks.check import Check, Finding, Row, build_verdi
 from dataprep_assets.engine.checks.verdicts import CheckedSpec, WholeArtifactChecks
 from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.fields import value_at
-from dataprep_assets.formats.task_rows import TaskRows, read_rows
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.tasks.contract import ChoiceGroup, FileSpec, Split
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
@@ -31,6 +30,7 @@ from dataprep_assets.pipelines.tasks.file_placement import MODE
 from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts, build_task_recipe, find_conflicts, read_source
 from dataprep_assets.pipelines.tasks.record import MigratedFile, MigrationRecord, read_record, row_ids
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, find_route
+from dataprep_assets.pipelines.tasks.task_rows import TaskRows, read_rows
 from dataprep_assets.sources.readers.contents import detect_non_text
 from dataprep_assets.sources.readers.unreadable import detect_file_shape
 from dataprep_assets.stores.files import OTHERS, sha256_file

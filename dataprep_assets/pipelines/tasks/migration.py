@@ -22,7 +22,6 @@ from typing import Self
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Change, Recipe
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, count_of
-from dataprep_assets.formats.task_rows import TaskRows, read_rows
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import Receipt
@@ -41,6 +40,7 @@ from dataprep_assets.pipelines.tasks.record import (
     read_record,
 )
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, find_route
+from dataprep_assets.pipelines.tasks.task_rows import TaskRows, read_rows
 from dataprep_assets.planning.task_versions import BASE
 from dataprep_assets.stores.files import digest_value, sha256_file
 from dataprep_assets.stores.locks import open_own_file, refuse_link

@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.fields import value_at
-from dataprep_assets.formats.task_rows import TaskRow
 from dataprep_assets.pipelines.tasks.contract import Split, TaskContract
 from dataprep_assets.pipelines.tasks.declaration import Mode
+from dataprep_assets.pipelines.tasks.task_rows import TaskRow
 from dataprep_assets.stores.files import canonical_json
 
 NAME = "migration.json"

@@ -18,12 +18,12 @@ from dataprep_assets.pipelines.blend.blend_sample import build_blend_engine
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.indexed_bins import prepare_indexed_bins_shards
+from dataprep_assets.pipelines.blend.output.rl_manifest import build_rl_manifest
 from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan
 from dataprep_assets.pipelines.blend.plan.blend_preview import build_blend_preview
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_blend_snapshot
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import build_rl_shards, prepare_rl_shards
-from dataprep_assets.pipelines.blend.rl_manifest import build_rl_manifest
 from dataprep_assets.pipelines.blend.runs import build_blend_run
 from dataprep_assets.pipelines.blend.stage_shards import prepare_stage_shards
 from dataprep_assets.stream.engine_certificate import ensure_certificate

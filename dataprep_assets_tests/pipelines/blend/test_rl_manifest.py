@@ -10,7 +10,7 @@ from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend import describe_run
 from dataprep_assets.pipelines.blend.dataset import build_blend_specs
-from dataprep_assets.pipelines.blend.rl_manifest import OpenedRlManifest, points_to_latest_run
+from dataprep_assets.pipelines.blend.output.rl_manifest import OpenedRlManifest, points_to_latest_run
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from dataprep_assets.formats.task_rows import TaskRow, parse_rows
 from dataprep_assets.pipelines.tasks.contract import load_shipped_contracts
 from dataprep_assets.pipelines.tasks.record import compare_rows
+from dataprep_assets.pipelines.tasks.task_rows import TaskRow, parse_rows
 from dataprep_assets_tests.tools.sample.make_sample_tasks import jsonl, rewritten, task_rows
 
 COPA, BOOLQ = load_shipped_contracts()["Copa"], load_shipped_contracts()["BOOLQ"]

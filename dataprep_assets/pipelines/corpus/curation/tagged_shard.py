@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from dataprep_assets.curation.asset_tagger import AssetTagger
 from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
 from dataprep_assets.curation.benchmarks.coverage import record_coverage
-from dataprep_assets.curation.command_tagger import CommandTagger
+from dataprep_assets.curation.external_taggers.asset_tagger import AssetTagger
+from dataprep_assets.curation.external_taggers.command_tagger import CommandTagger
 from dataprep_assets.curation.table import (
     LICENSE,
     CarriedFields,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dataprep_assets.curation.asset_tagger import AssetTagger
 from dataprep_assets.curation.declaration import FloorDeclaration
+from dataprep_assets.curation.external_taggers.asset_tagger import AssetTagger
 from dataprep_assets.curation.planted import PlantedCounts, count_found, sum_by_kind
 from dataprep_assets.curation.rewriters.declaration import PERSONAL
 from dataprep_assets.curation.rewriters.personal_data import PersonalDataRewriter

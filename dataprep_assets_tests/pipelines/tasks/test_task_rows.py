@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataprep_assets.formats.task_rows import parse_rows, read_rows
+from dataprep_assets.pipelines.tasks.task_rows import parse_rows, read_rows
 
 
 def defects(data: bytes) -> list[tuple[int, str]]:
