@@ -136,13 +136,13 @@ class Dataset(ABC):
         """Raise ConfigError if `accept` names an unknown check or one that blocks."""
         if not self.declaration.accept:
             return
-        proofs = [proof for spec in self.specs for proof in spec.checks]
-        warning = sorted({proof.name for proof in proofs if not proof.blocking})
+        checks = [check for spec in self.specs for check in spec.checks]
+        warning = sorted({check.name for check in checks if not check.blocking})
         for name in self.declaration.accept:
             if name not in warning:
                 nearest_name = find_nearest(name, warning)
                 problem = "unknown check of this dataset"
-                if any(proof.name == name for proof in proofs):
+                if any(check.name == name for check in checks):
                     nearest_name, problem = None, "is a blocking check, whose failure cannot be accepted"
                 hint = (
                     f"did you mean `{nearest_name}`?"

@@ -42,7 +42,7 @@ from dataprep_assets.stores.files import digest_value
 if TYPE_CHECKING:
     import jinja2
 
-VERSION = 8
+VERSION = 9
 DATA_CARD, PAGE = "data_card", "dataset_card.md"
 PUBLISHED = "published"
 """Name of the publication on the Hub. It is defined here, because its module is imported only if it is declared."""
@@ -54,8 +54,8 @@ class CardFacts(Facts):
 
     Attributes:
         undeclared: Keys that Croissant requires and the declaration lacks.
-        proof_level: The declared level.
-        made_again: Share of the documents that the checks rebuild from the source; None if they rebuild no documents.
+        check_level: The declared level.
+        rebuilt_share: Share of the documents that the checks rebuild from the source; None if they rebuild no documents.
         splits: Counts per split.
         planned: Names of the artifacts with their splits. A lock uses them to detect artifacts that are no longer
             declared.
@@ -68,8 +68,8 @@ class CardFacts(Facts):
     retracted: int
     described_files: int
     undeclared: tuple[str, ...]
-    proof_level: Level = SAMPLE
-    made_again: float | None = None
+    check_level: Level = SAMPLE
+    rebuilt_share: float | None = None
     splits: tuple[SplitCounts, ...] = ()
     planned: tuple[str, ...] = ()
 
@@ -126,7 +126,7 @@ def _build_recipe(card: Card) -> Recipe:
         "tokenizer": digest_value(asdict(card.tokenizer) if card.tokenizer is not None else None),
         "checks": digest_value([asdict(check) for check in card.checks]),
         "columns": digest_value([asdict(records) for records in card.records]),
-        "proof": digest_value(None if card.again is None else asdict(card.again)),
+        "rebuild_count": digest_value(None if card.rebuild_count is None else asdict(card.rebuild_count)),
         "sections": digest_value([asdict(section) for section in card.sections]),
         "planned": digest_value(card.planned),
         **{f"receipts of {artifact.name}": digest_value(asdict(artifact)) for artifact in card.artifacts},
@@ -173,7 +173,7 @@ def _build_facts(card: Card) -> CardFacts:
         undeclared=tuple(_find_undeclared_keys(card)),
         splits=card.splits,
         planned=card.planned,
-        **{} if card.again is None else {"proof_level": card.again.level, "made_again": round(card.again.share, 4)},
+        **{} if card.rebuild_count is None else {"check_level": card.rebuild_count.level, "rebuilt_share": round(card.rebuild_count.share, 4)},
     )
 
 
@@ -203,7 +203,7 @@ def _build_metadata(subject: CardSubject, store: ArtifactStore, receipt: Receipt
         "dropped": facts.dropped,
         "retracted": facts.retracted,
         "undeclared": ", ".join(facts.undeclared) or "nothing",
-        **({} if facts.made_again is None else {"check_level": facts.proof_level, "rebuilt_share": facts.made_again}),
+        **({} if facts.rebuilt_share is None else {"check_level": facts.check_level, "rebuilt_share": facts.rebuilt_share}),
         # Recorded with each build, so that the site can compare the builds.
         "losses": Table(losses),
     }
@@ -403,7 +403,7 @@ def build_page_facts(card: Card) -> dict[str, Any]:
             (s.split, [_format_count(card, n) for n in (s.files, s.rows, s.documents, s.tokens)]) for s in card.splits
         ],
         "tokenizer": None if card.tokenizer is None else list(_describe_tokenizer(card, card.tokenizer)),
-        "again": None if card.again is None else card.privacy.public_text(str(card.again), card.again.level),
+        "rebuild_count": None if card.rebuild_count is None else card.privacy.public_text(str(card.rebuild_count), card.rebuild_count.level),
     }
 
 

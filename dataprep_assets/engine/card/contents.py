@@ -157,7 +157,7 @@ class Card:
     """The whole content of a card, and the build time, which is not part of the page because it differs per build.
 
     Attributes:
-        again: Number of documents that the checks rebuild from the source; None if they rebuild no documents.
+        rebuild_count: Number of documents that the checks rebuild from the source; None if they rebuild no documents.
         planned: Names of the dataset's artifacts with their splits, without shards and months.
     """
 
@@ -173,7 +173,7 @@ class Card:
     checks: tuple[CardCheck, ...]
     records: tuple[CardRecords, ...]
     build_seconds: float
-    again: RebuildCount | None = None
+    rebuild_count: RebuildCount | None = None
     privacy: Privacy = OPEN
     sections: tuple[CardSection, ...] = ()
     planned: tuple[str, ...] = ()
@@ -273,7 +273,7 @@ def gather_card(subject: CardSubject, store: ArtifactStore) -> Card:
         build_seconds=sum(
             _measure_seconds(receipt) for spec_receipts in receipts.values() for receipt in spec_receipts
         ),
-        again=_count_rebuilt(declaration, receipts),
+        rebuild_count=_count_rebuilt(declaration, receipts),
         privacy=load_privacy(declaration),
         sections=tuple(subject.sections(receipts)),
         planned=tuple(sorted({_format_planned_name(spec, store) for spec in receipts if spec.kept})),
@@ -372,11 +372,11 @@ def _list_checks(specs: Sequence[ArtifactSpec]) -> Iterator[CardCheck]:
     """Yield the checks of all artifacts; a check of several splits is listed once."""
     keys: set[tuple[str, str]] = set()
     for spec in specs:
-        for proof in spec.checks:
-            if (spec.name, proof.name) not in keys:
-                keys.add((spec.name, proof.name))
+        for check in spec.checks:
+            if (spec.name, check.name) not in keys:
+                keys.add((spec.name, check.name))
                 yield CardCheck(
-                    artifact=spec.name, name=proof.name, description=proof.sentence, blocking=proof.blocking
+                    artifact=spec.name, name=check.name, description=check.sentence, blocking=check.blocking
                 )
 
 
