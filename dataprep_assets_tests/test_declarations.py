@@ -235,12 +235,6 @@ def test_a_mistake_is_reported_in_one_line(project: Declarations, right: str, wr
     assert line in said
 
 
-def test_accept_also_takes_the_former_name_of_a_renamed_check(project: Declarations) -> None:
-    path = project.folder / "mine" / "defs.yaml"
-    path.write_text(GOOD + "  accept: {eye_test: columns of numbers}\n")
-    assert project.load(path).declaration.accept == {"looks_like_text": "columns of numbers"}
-
-
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [

@@ -63,16 +63,6 @@ class ReadingDeclaration(DeclarationModel):
 _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 """Matches owners that Dagster accepts."""
 
-_FORMER_CHECK_NAMES = {
-    "eye_test": "looks_like_text",
-    "repeats": "epochs_within_limit",
-    "rows_filled": "packing_efficient",
-    "sample_ids_repeat": "samples_unique",
-    "tfds_reads": "readable_by_tfds",
-}
-"""Former names of non-blocking checks → current names. `accept` allows both, because old declarations still use the
-former names."""
-
 
 class Attribution(DeclarationModel):
     """Attribution of a source for the data card, which only a person can provide. It does not affect any bytes."""
@@ -384,7 +374,7 @@ class DatasetDeclaration(DeclarationModel):
         for name, reason in accept.items():
             if not reason.strip():
                 raise ValueError(f"accept.{name}: the reason is empty. Write why the failure is acceptable")
-        return {_FORMER_CHECK_NAMES.get(name, name): reason for name, reason in accept.items()}
+        return accept
 
     @model_validator(mode="after")
     def _forbid_publication_of_sensitive_data(self) -> Self:
