@@ -429,7 +429,7 @@ def _build_facts(plan: BlendPlan, previews: Sequence[SourcePreview], faults: Map
         shards=sum(source.shards for source in previews),
         bytes_to_fetch=sum(source.bytes_to_fetch for source in previews),
         disk_bytes=sum(source.disk_bytes for source in previews),
-        # Omit `faults` if there are none, so that such receipts equal the receipts of earlier versions.
+        # Omit `faults` if there are none, because the receipt then shows only what needs attention.
         **{"faults": dict(faults)} if faults else {},
     )
 

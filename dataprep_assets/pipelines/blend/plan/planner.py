@@ -212,7 +212,7 @@ def _plan_unit(
     }
     if dataset.format:
         fields["format"] = dataset.format
-    # `settings` omits default options, so that plans of earlier versions stay valid.
+    # `settings` omits default options, so that a new option changes only the plans of datasets that set it.
     for entry in discovered_dataset.entries:
         fields |= dataset.reading.settings(entry.format)
     plan_hash = digest_value(

@@ -34,7 +34,7 @@ class ManifestFacts(Facts):
 
 
 def build_no_split_facts(files: Sequence[str]) -> dict[str, Any]:
-    """Return the facts about files that match no split; empty without such files, so that old receipts stay valid."""
+    """Return the facts about files that match no split; empty if every file matches a split."""
     return {"no_split": len(files), "first_of_no_split": tuple(files[:SHOWN])} if files else {}
 
 
