@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 PRODUCT = [*sorted((REPOSITORY / "dataprep_assets").rglob("*.py")), *sorted((REPOSITORY / "resources").rglob("*.py"))]
 TESTS = sorted((REPOSITORY / "dataprep_assets_tests").rglob("*.py"))
-LONGEST = 800
+LONGEST, MAX_MODULES, MAX_EQUAL_NAMES = 800, 20, 5
 
 
 def name(path: Path) -> str:
@@ -36,6 +37,17 @@ def imports(path: Path) -> Iterator[str]:
 def test_a_module_of_the_product_has_one_subject() -> None:
     lengths = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in PRODUCT}
     assert {path: length for path, length in lengths.items() if length > LONGEST} == {}
+
+
+def test_a_folder_of_the_product_has_few_modules() -> None:
+    counts = Counter(name(path.parent) for path in PRODUCT)
+    assert {folder: count for folder, count in counts.items() if count > MAX_MODULES} == {}
+
+
+def test_a_name_of_a_class_means_one_class() -> None:
+    names = Counter(node.name for path in PRODUCT for node in tree(path).body if isinstance(node, ast.ClassDef))
+    repeated_names = sorted(class_name for class_name, count in names.items() if count > 1)
+    assert len(repeated_names) <= MAX_EQUAL_NAMES, repeated_names
 
 
 def test_every_module_has_a_description() -> None:

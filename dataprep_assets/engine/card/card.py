@@ -55,7 +55,7 @@ class CardFacts(Facts):
     Attributes:
         undeclared: Keys that Croissant requires and the declaration lacks.
         check_level: The declared level.
-        rebuilt_share: Share of the documents that the checks rebuild from the source; None if they rebuild no documents.
+        rebuilt_share: Share of the documents that the checks rebuild; None if they rebuild none.
         splits: Counts per split.
         planned: Names of the artifacts with their splits. A lock uses them to detect artifacts that are no longer
             declared.
@@ -173,7 +173,9 @@ def _build_facts(card: Card) -> CardFacts:
         undeclared=tuple(_find_undeclared_keys(card)),
         splits=card.splits,
         planned=card.planned,
-        **{} if card.rebuild_count is None else {"check_level": card.rebuild_count.level, "rebuilt_share": round(card.rebuild_count.share, 4)},
+        **{}
+        if card.rebuild_count is None
+        else {"check_level": card.rebuild_count.level, "rebuilt_share": round(card.rebuild_count.share, 4)},
     )
 
 
@@ -203,7 +205,11 @@ def _build_metadata(subject: CardSubject, store: ArtifactStore, receipt: Receipt
         "dropped": facts.dropped,
         "retracted": facts.retracted,
         "undeclared": ", ".join(facts.undeclared) or "nothing",
-        **({} if facts.rebuilt_share is None else {"check_level": facts.check_level, "rebuilt_share": facts.rebuilt_share}),
+        **(
+            {}
+            if facts.rebuilt_share is None
+            else {"check_level": facts.check_level, "rebuilt_share": facts.rebuilt_share}
+        ),
         # Recorded with each build, so that the site can compare the builds.
         "losses": Table(losses),
     }
@@ -403,7 +409,9 @@ def build_page_facts(card: Card) -> dict[str, Any]:
             (s.split, [_format_count(card, n) for n in (s.files, s.rows, s.documents, s.tokens)]) for s in card.splits
         ],
         "tokenizer": None if card.tokenizer is None else list(_describe_tokenizer(card, card.tokenizer)),
-        "rebuild_count": None if card.rebuild_count is None else card.privacy.public_text(str(card.rebuild_count), card.rebuild_count.level),
+        "rebuild_count": None
+        if card.rebuild_count is None
+        else card.privacy.public_text(str(card.rebuild_count), card.rebuild_count.level),
     }
 
 

@@ -322,7 +322,7 @@ def _build_metadata(target: str, _: ArtifactStore, receipt: Receipt) -> Mapping[
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenedPublication:
+class OpenedPublishedShards:
     """A published release that is opened for checks.
 
     Attributes:
@@ -345,9 +345,9 @@ class OpenedPublication:
 
 def _open_publication(
     release: ReleaseDeclaration, target: str, store: ArtifactStore, _: Sequence[str]
-) -> OpenedPublication:
+) -> OpenedPublishedShards:
     artifact = release.artifact(PUBLISHED_SHARDS)
-    return OpenedPublication(
+    return OpenedPublishedShards(
         place=locate_release(target),
         release=build_release_manifest(release, store, compute_release_layout(release, store)),
         manifest_copy=store.local(artifact) / MANIFEST,
@@ -355,7 +355,7 @@ def _open_publication(
     )
 
 
-def manifest_published(publication: OpenedPublication) -> Finding:
+def manifest_published(publication: OpenedPublishedShards) -> Finding:
     """Check that the published manifest, its local copy and the receipt describe the current shards."""
     location, release = publication.place, publication.release
     remote = read_release(location)
@@ -375,7 +375,7 @@ def manifest_published(publication: OpenedPublication) -> Finding:
     )
 
 
-def _find_false_claims(publication: OpenedPublication) -> Iterator[str]:
+def _find_false_claims(publication: OpenedPublishedShards) -> Iterator[str]:
     """Yield a sentence for each claim of the local copy or the receipt that contradicts the release."""
     release, receipt = publication.release, publication.receipt
     if receipt is None:
@@ -393,7 +393,7 @@ def _find_false_claims(publication: OpenedPublication) -> Iterator[str]:
         yield f"{describe_artifact(receipt)}: its receipt belongs to a release other than {release.digest[:12]}"
 
 
-def remote_matches_local(publication: OpenedPublication) -> Finding:
+def remote_matches_local(publication: OpenedPublishedShards) -> Finding:
     """Check that the location has every file, with the right size and SHA-256.
 
     Files whose digest was not recorded at the upload are read.
@@ -410,7 +410,7 @@ def remote_matches_local(publication: OpenedPublication) -> Finding:
     )
 
 
-def no_orphans(publication: OpenedPublication) -> Finding:
+def no_orphans(publication: OpenedPublishedShards) -> Finding:
     """Check that the location has no shards that are not in the release.
 
     The check only warns, because these shards use storage but do not affect trainers.
@@ -431,7 +431,7 @@ def no_orphans(publication: OpenedPublication) -> Finding:
     )
 
 
-def remote_readable(publication: OpenedPublication) -> Finding:
+def remote_readable(publication: OpenedPublishedShards) -> Finding:
     """Check that the header, the first and last sample, and their ids can be read from every published shard."""
     location, release = publication.place, publication.release
     defects = [

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.pipelines.release.published_shards import CHECKS, OpenedPublication, manifest_published
+from dataprep_assets.pipelines.release.published_shards import CHECKS, OpenedPublishedShards, manifest_published
 from dataprep_assets.serving.window.release import ReleaseLocation, read_release
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.release.planted_faults import poke
@@ -11,7 +11,7 @@ from dataprep_assets_tests.serving.releases import make_release, publish, publis
 
 
 def release_findings(place: ReleaseLocation) -> dict[str, Finding]:
-    publication = OpenedPublication(place=place, release=read_release(place))
+    publication = OpenedPublishedShards(place=place, release=read_release(place))
     return {check.name: check.run(publication) for check in CHECKS}
 
 
@@ -40,7 +40,7 @@ def test_a_different_or_missing_manifest_fails(tmp_path: Path) -> None:
     place = published(tmp_path)
     release = read_release(place)
     publish(make_release(tmp_path / "b", (8, 4)), tmp_path / "b", place)
-    publication = OpenedPublication(place=place, release=release)
+    publication = OpenedPublishedShards(place=place, release=release)
     assert_names(manifest_published(publication).summary, "local")
     place.store.delete("release.json")
     assert not CHECKS[0].run(publication).passed

@@ -108,12 +108,12 @@ def ensure_packed_cohort(cohort: PackedCohort) -> tuple[Receipt, bool]:
         sha256 = sha256_file(path)
 
         def write(staged: Path) -> WrittenFiles:
-            return _Writer(cohort, staged).write(file, path, sha256)
+            return _CohortWriter(cohort, staged).write(file, path, sha256)
 
         return ensure_built(cohort.recipe(sha256), cohort.store, write, cohort.plan.notes.verify)
 
 
-class _Writer:
+class _CohortWriter:
     """Writer of one cohort's files into its staging directory."""
 
     def __init__(self, cohort: PackedCohort, staged: Path) -> None:
