@@ -23,7 +23,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.project import read_state
 from dataprep_assets.site.dataset import describe_dataset
-from dataprep_assets.site.folder import HISTORY, INDEX, SITE
+from dataprep_assets.site.folder import BUCKET_FOLDER, CONTENT_TYPES, HISTORY, INDEX, SITE
 from dataprep_assets.site.history import read_history
 from dataprep_assets.site.overview import describe_overview
 from dataprep_assets.site.pages import STATIC, TEMPLATES, FactsPage, Link, Page, PageEnvironment
@@ -33,8 +33,6 @@ from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets.stores.files import digest_value, sha256_file
 
 _RECORD = "built.json"
-_BUCKET_FOLDER = ".site/"
-"""Prefix of the copies in a bucket; artifacts are never below a name that begins with a dot."""
 _OVERVIEW = "Overview"
 
 
@@ -204,7 +202,7 @@ class _Writer:
 
     def keep(self, folder: str, store: ArtifactStore) -> None:
         """Keep the files of a folder, and their copies in a bucket."""
-        prefixes = (f"{folder}/", f"{store.address}/{_BUCKET_FOLDER}{folder}/")
+        prefixes = (f"{folder}/", f"{store.address}/{BUCKET_FOLDER}{folder}/")
         self._digests |= {path: digest for path, digest in self._old_digests.items() if path.startswith(prefixes)}
 
     def copy_to_bucket(self, folder: str, store: ArtifactStore) -> None:
@@ -214,14 +212,15 @@ class _Writer:
         from dataprep_assets.integrity.bucket import BucketArtifacts
 
         assert isinstance(store, BucketArtifacts)
-        address = f"{store.address}/{_BUCKET_FOLDER}"
+        address = f"{store.address}/{BUCKET_FOLDER}"
         copied = {path: digest for path, digest in self._digests.items() if "://" not in path}
         for path, digest in copied.items():
             url = f"{address}{path}"
             if not path.startswith((f"{folder}/", "static/", INDEX)):
                 continue
             if self._old_digests.get(url) != digest and self._digests.get(url) != digest:
-                store.store.put(f"{_BUCKET_FOLDER}{path}", (self._folder / path).read_bytes())
+                data = (self._folder / path).read_bytes()
+                store.store.put(f"{BUCKET_FOLDER}{path}", data, content_type=CONTENT_TYPES[Path(path).suffix])
             self._digests[url] = digest
         for url in self._old_digests:
             if url.startswith(f"{address}{folder}/") and url not in self._digests:

@@ -5,6 +5,14 @@ from pathlib import Path
 SITE, HISTORY = Path(".dataprep/site"), Path(".dataprep/site_history")
 """Folders of the site, and of the records that were read from Dagster, in the project."""
 INDEX = "index.html"
+BUCKET_FOLDER = ".site/"
+"""Prefix of the copies in a bucket; artifacts are never below a name that begins with a dot."""
+CONTENT_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+}
+"""Suffix of the site's files → their type."""
 POLICY = "; ".join(
     [
         *("default-src 'none'", "style-src 'self'", "script-src 'self'", "img-src 'self' data:", "base-uri 'none'"),

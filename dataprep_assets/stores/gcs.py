@@ -224,6 +224,7 @@ class GcsBucket:
         label: str,
         if_generation: int | None = None,
         stopped: Callable[[], bool] = lambda: False,
+        content_type: str | None = None,
     ) -> ObjectInfo:
         """Write `data` with this `metadata`; the server and the response confirm its digest.
 
@@ -240,7 +241,7 @@ class GcsBucket:
             blob.metadata = {**metadata, **mark}
             blob.upload_from_string(
                 data,
-                "application/octet-stream",
+                content_type or "application/octet-stream",
                 checksum="crc32c",
                 if_generation_match=if_generation,
                 timeout=timeout,
@@ -556,14 +557,24 @@ class GcsStore(Store):
             yield self._bucket.read(info, start, upto)
             start, step = upto, min(2 * step, max(self._part_bytes, _FIRST_BYTES))
 
-    def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
+    def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        if_version: str | None = None,
+        content_type: str | None = None,
+    ) -> ObjectInfo:
         label = self._bucket.label(self._bucket.check_key(key))
         if if_absent and if_version is not None:
             raise ConfigError(f"{label}: if_absent and if_version cannot be combined. Remove one of them")
         metadata = {DIGEST: hashlib.sha256(data).hexdigest()}
         required_generation = 0 if if_absent else None if if_version is None else _parse_generation(if_version)
         try:
-            return self._bucket.insert(key, data, metadata, label=label, if_generation=required_generation)
+            return self._bucket.insert(
+                key, data, metadata, label=label, if_generation=required_generation, content_type=content_type
+            )
         except ConflictError:
             current_info = self.head(key)
             raise build_conflict_error(label, if_version, current_info and current_info.version) from None

@@ -96,7 +96,15 @@ class LocalStore(Store):
         check_range(start, stop, str(path))
         return self._read_blocks(key, path, start, stop, version)
 
-    def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
+    def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        if_version: str | None = None,
+        content_type: str | None = None,
+    ) -> ObjectInfo:
         if if_absent and if_version is not None:
             raise ConfigError(f"{key}: if_absent and if_version cannot be combined. Remove one of them")
 

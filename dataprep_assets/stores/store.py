@@ -140,11 +140,20 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
+    def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        if_version: str | None = None,
+        content_type: str | None = None,
+    ) -> ObjectInfo:
         """Write `data` as one small object, in one request.
 
         With `if_absent`, writes only if the key has no object yet. With `if_version`, writes only if the current object
-        has that version. Raises ConflictError if the condition is not met.
+        has that version. Raises ConflictError if the condition is not met. With `content_type`, a bucket sends this
+        type to browsers.
         """
 
     @abstractmethod
@@ -195,7 +204,15 @@ class Store(ABC):
 class ReadOnlyStore(Store):
     """A store whose write methods all raise the error of `_refuse`."""
 
-    def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> Never:
+    def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        if_version: str | None = None,
+        content_type: str | None = None,
+    ) -> Never:
         self._refuse()
 
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> Never:

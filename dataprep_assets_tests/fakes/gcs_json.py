@@ -284,9 +284,10 @@ class JsonApi(Transport):
         )
         marker = f"--{boundary}".encode()
         _, about, rest = self.body.split(marker, 2)
-        data = rest.split(b"\r\n\r\n", 1)[1]
+        head, data = rest.split(b"\r\n\r\n", 1)
         end = data.rindex(b"\r\n" + marker + b"--")
-        return json.loads(about.split(b"\r\n\r\n", 1)[1]), data[:end]
+        content_type = BytesParser().parsebytes(head.lstrip() + b"\r\n\r\n")["Content-Type"]
+        return {"contentType": content_type, **json.loads(about.split(b"\r\n\r\n", 1)[1])}, data[:end]
 
     def _resource(self, stored: Stored) -> dict[str, Any]:
         resource: dict[str, Any] = {

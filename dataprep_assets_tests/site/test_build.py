@@ -11,7 +11,7 @@ from dataprep_assets.errors import SourceError
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.storage import LocalStorage
 from dataprep_assets.site.build import SiteReport, write_site
-from dataprep_assets.site.folder import SITE
+from dataprep_assets.site.folder import CONTENT_TYPES, SITE
 from dataprep_assets.site.pages import Page, PageEnvironment
 from dataprep_assets.site.states import DatasetState
 from dataprep_assets.site.stored import StoredDataset, link_datasets
@@ -168,6 +168,7 @@ def test_pages_are_copied_to_the_bucket_of_a_dataset(site: Site, tmp_path: Path)
 
     pages = [f".site/{path}" for path in [*PAGES, *STATIC] if "forum" not in path]
     assert copies() == sorted(pages)
+    assert {Path(path).suffix for path in pages} == set(CONTENT_TYPES)
     before = {path: path.stat().st_mtime_ns for path in bucket.rglob(".site/**/*")}
     site.write()
     site.write("forum")

@@ -52,6 +52,14 @@ def test_a_stored_object_has_its_digest(client: Any, server: GcsServer, tmp_path
     assert sorted(server.objects) == ["copy", "key", "small"]
 
 
+def test_an_object_has_the_type_that_browsers_need(client: Any) -> None:
+    store_on(client).put("index.html", b"<p>", content_type="text/html")
+    store_on(client).put("receipt.json", b"{}")
+    bucket = client.bucket("bucket")
+    types = [bucket.get_blob(key).content_type for key in ("index.html", "receipt.json")]
+    assert types == ["text/html", "application/octet-stream"]
+
+
 def test_a_lost_answer_to_a_conditional_write_is_not_a_conflict(client: Any, server: GcsServer) -> None:
     store = store_on(client)
     server.fail("insert", "lost")

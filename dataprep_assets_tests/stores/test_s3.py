@@ -55,6 +55,12 @@ class TestOnMoto(StoreContract):
             yield new_store(proxy.url, new_bucket(moto))
 
 
+def test_an_object_has_the_type_that_browsers_need(moto: str) -> None:
+    bucket = new_bucket(moto)
+    new_store(moto, bucket).put("index.html", b"<p>", content_type="text/html")
+    assert new_client(moto).head_object(Bucket=bucket, Key="index.html")["ContentType"] == "text/html"
+
+
 # --- refusals name the cause and the remedy, but no secret
 
 

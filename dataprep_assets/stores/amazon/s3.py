@@ -154,19 +154,27 @@ class S3Store(Store):
         self._bucket.build_key(key)
         return Stream(bucket=self._bucket, key=key, position=start, stop=stop, version=version).blocks()
 
-    def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
+    def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        if_version: str | None = None,
+        content_type: str | None = None,
+    ) -> ObjectInfo:
         label, view = self._bucket.label(key), memoryview(data)
         if if_absent and if_version is not None:
             raise ConfigError(f"{label}: if_absent and if_version cannot be combined. Remove one of them")
         metadata = {DIGEST: hashlib.sha256(data).hexdigest()}
         if not if_absent and if_version is None:
-            return put_whole(self._bucket, key, view, metadata, {})
+            return put_whole(self._bucket, key, view, metadata, {}, content_type)
         # Mark a conditional write, so that the next attempt recognizes its own object if the response to a successful
         # write is lost.
         metadata[WRITE] = secrets.token_hex(16)
         condition = {"IfNoneMatch": "*"} if if_absent else {"IfMatch": f'"{if_version}"'}
         try:
-            return put_whole(self._bucket, key, view, metadata, condition)
+            return put_whole(self._bucket, key, view, metadata, condition, content_type)
         except RefusedError:
             response = self._bucket.head(key)
             if response is not None and response.get("Metadata", {}).get(WRITE) == metadata[WRITE]:

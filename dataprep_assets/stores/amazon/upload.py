@@ -68,12 +68,17 @@ class SentPart:
 
 
 def put_whole(
-    bucket: S3Bucket, key: str, view: memoryview, metadata: Mapping[str, str], condition: Mapping[str, str]
+    bucket: S3Bucket,
+    key: str,
+    view: memoryview,
+    metadata: Mapping[str, str],
+    condition: Mapping[str, str],
+    content_type: str | None = None,
 ) -> ObjectInfo:
     """Write `view` as the object `key` with PutObject, and verify its MD5.
 
     `metadata` is stored with the object. `condition` contains parameters such as IfMatch. If it is not met, the
-    RefusedError is passed on to the caller.
+    RefusedError is passed on to the caller. Without `content_type`, the store chooses a type.
 
     Raises TransferError if the store repeatedly confirms the write but does not have the object.
     """
@@ -87,6 +92,7 @@ def put_whole(
             "ContentMD5": _encode_base64(digest),
             "Metadata": dict(metadata),
             **condition,
+            **({} if content_type is None else {"ContentType": content_type}),
         }
         response = bucket.attempt("put_object", label, request)
         _check_md5(response, digest.hexdigest())
