@@ -14,6 +14,7 @@ import yaml
 
 from dataprep_assets.orchestration.runs.runs import POOLS
 from dataprep_assets.resources import environment
+from dataprep_assets.site.folder import SITE
 from dataprep_assets.stores import connect
 from dataprep_assets_tests.deploy.cluster import DEPLOY
 
@@ -233,7 +234,10 @@ def test_a_bucket_has_the_given_prefix_and_no_folder_of_the_image(tmp_path: Path
 
 def test_artifacts_and_copies_of_the_image_are_on_the_volume(tmp_path: Path) -> None:
     link, place = re.findall(r"^RUN ln -s (\S+) /opt/dataprep/(\S+)$", (FOLDER / "Dockerfile").read_text(), re.M)[0]
-    assert "data:" + link in SERVICES["code_location"]["volumes"]
+    # The webservers serve the pages of the datasets, which runs write below the same link.
+    assert SITE.parts[0] == place
+    for name in ("code_location", "webserver", "viewer"):
+        assert "data:" + link in SERVICES[name]["volumes"]
     (tmp_path / "data").mkdir()
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / place).symlink_to(tmp_path / "data")

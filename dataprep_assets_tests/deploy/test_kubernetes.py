@@ -5,6 +5,7 @@ both.
 import copy
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_network
 from pathlib import Path
@@ -18,6 +19,7 @@ import yaml
 from dataprep_assets.orchestration.runs.runs import POOLS
 from dataprep_assets.orchestration.sensors.automation import UI
 from dataprep_assets.resources import environment
+from dataprep_assets.site.folder import SITE
 from dataprep_assets.stores.connect import KINDS, GcsAddress, S3Address
 from dataprep_assets.webserver.guard import explain_refusal, list_hosts
 from dataprep_assets_tests.deploy.chart import (
@@ -44,6 +46,7 @@ RAY = DEPLOY / "ray" / "raycluster.yaml"
 CREDENTIALS = {"secretRef": {"name": "dataprep-credentials"}}
 WITHOUT_DEFAULTS = {"apiVersion", "retryOnAssetOrOpFailure", "cancelTimeoutSeconds", "customRunCoordinator"}
 """Keys that the chart's templates read although its values omit them."""
+DATABASE = {"dagster-postgresql": {"postgresql-password": ""}}
 WORDS = ("password", "secret", "token", "access_key")
 
 
@@ -274,6 +277,22 @@ def test_temporary_logs_are_on_a_volume(deployment: Rendered, job: dict[str, Any
         empty = {volume["name"] for volume in pod["volumes"] if "emptyDir" in volume}
         folders = {m["mountPath"] for m in pod["containers"][0]["volumeMounts"] if m["name"] in empty}
         assert folders & {str(folder) for folder in Path(local_dir).parents}
+
+
+def test_pages_are_written_on_a_volume_and_read_from_the_bucket_by_the_webserver(
+    deployment: Rendered, job: dict[str, Any]
+) -> None:
+    dockerfile = (DEPLOY / "compose" / "Dockerfile").read_text()
+    ((target, link),) = re.findall(r"^RUN ln -s (\S+) /opt/dataprep/(\S+)$", dockerfile, re.M)
+    assert SITE.parts[0] == link
+    mounts = {m["mountPath"]: m for m in job["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]}
+    assert mounts[target]["name"] == "scratch"
+    assert not mounts[target].get("readOnly")
+    (web,) = deployment.templates()["dagster-webserver"]["spec"]["containers"]
+    names = [source.get("secretRef", {}).get("name") for source in web["envFrom"]]
+    values = deployment.environment(web, {name: {} for name in names if name} | DATABASE)
+    assert (values["DATAPREP_BUCKET"], values["DATAPREP_ROOT"]) == ("my-dataprep-bucket", "artifacts")
+    assert "dataprep-credentials" not in names
 
 
 def test_violations_of_the_profile_are_detected(job: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,8 @@ def test_the_job_of_a_dataset_builds_all_of_it_and_its_run_names_the_location(
         (reset,) = services.graphql(_RESET_SENSOR, {"selector": SENSOR}).values()
         assert reset["sensorState"]["status"] == "RUNNING"
         services.wait(is_rebuilt, 180, "the page of all datasets, by its sensor")
+    with urllib.request.urlopen(f"http://127.0.0.1:{services.web_port}/site/index.html", timeout=60) as page:
+        assert b"sample_corpus" in page.read()
 
 
 def test_an_asset_of_another_code_location_reads_the_handle(services: Cluster) -> None:
