@@ -1,7 +1,7 @@
 """Distributions of a dataset's documents: histograms with the rules' thresholds, languages, and drops by source.
 
-They are read from the document table, or, without one, from the ends of the documents in the token stream. Both are
-read only up to `MAX_BYTES`, because larger ones would take longer than a page is worth; a command draws those.
+They are read from the document table, or, without one, from the files with the tokens. Both are read only up to
+`MAX_BYTES`, because larger ones would take longer than a page is worth; a command draws those of tables.
 
 Entry point: `describe_distributions`.
 """
@@ -22,12 +22,10 @@ from dataprep_assets.site.charts import Chart, draw_bars, draw_histogram
 from dataprep_assets.site.stored import StoredDataset
 
 MAX_BYTES = 256 << 20
-"""Maximum size of the document tables, or of the token streams' indexes, that a page reads."""
+"""Maximum size of the document tables, or of the files with lengths, that a page reads."""
 Rows = tuple[tuple[str, ...], tuple[tuple[Any, ...], ...]]
 """Header and rows of a table."""
 _TABLE, _LANGUAGE = "documents", "language"
-_END_BYTES = 8
-"""Bytes of the end of a document in a token stream."""
 _MAX_LANGUAGES = 12
 _MAX_SOURCES = 20
 
@@ -86,13 +84,9 @@ def describe_distributions(dataset: StoredDataset) -> Distributions:
 
 
 def _describe_lengths(dataset: StoredDataset) -> Distributions:
-    """Return the lengths of the documents in the token stream."""
-    with suppress(DataprepError):
-        counts = dataset.component.read_last_counts(dataset.store)
-        documents = 0 if counts is None else sum(split.documents or 0 for split in counts.splits)
-        if documents * _END_BYTES > MAX_BYTES:
-            return Distributions()
-        lengths = dataset.component.read_lengths(dataset.store)
+    """Return the lengths of the documents or conversations in tokens."""
+    with suppress(DataprepError):  # an artifact is missing
+        lengths = dataset.component.read_lengths(dataset.store, MAX_BYTES)
         if lengths is not None and len(lengths):
             values = np.sort(lengths).astype(np.float64)
             histogram = ColumnHistogram(column="tokens", values=values, missing=0, rules=())

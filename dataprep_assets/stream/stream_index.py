@@ -2,7 +2,7 @@
 
 Receipts are read when an index is opened. A shard's files are mapped, or read by ranges, when a search needs them.
 
-Entry points: `StreamIndex`, `IndexedShard`.
+Entry points: `StreamIndex`, `IndexedShard`, `read_document_lengths`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +19,7 @@ from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.checks.check import require_ledger
 from dataprep_assets.engine.trace.place import DocumentSpan
 from dataprep_assets.errors import DataprepError, NotFoundError
+from dataprep_assets.formats.document_ends import open_ends
 from dataprep_assets.formats.document_index import IDS, ROWS, SourceRowIndex, open_ids
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, RemoteTokens
 from dataprep_assets.integrity.receipt import Receipt
@@ -49,6 +50,26 @@ def count_at_most(numbers: Numbers, value: int) -> int:
             # The position is within this page, or at its beginning if no earlier page is left.
             return middle * _PAGE + int(np.searchsorted(page, np.uint64(value), side="right"))
     return min(low * _PAGE, len(numbers))
+
+
+def read_document_lengths(
+    store: ArtifactStore, artifacts: Sequence[Artifact], max_bytes: int
+) -> NDArray[np.int64] | None:
+    """Return the number of tokens of each document of token bins, int64, shape `(documents,)`.
+
+    Returns None if there are no artifacts, or if their indexes are larger than `max_bytes` together. Raises
+    MissingArtifactError if an artifact is missing.
+    """
+    if not artifacts or not is_within(store, artifacts, ENDS, max_bytes):
+        return None
+    lengths = [np.diff(open_ends(store.local(artifact, [ENDS]) / ENDS), prepend=0) for artifact in artifacts]
+    return np.concatenate(lengths).astype(np.int64)
+
+
+def is_within(store: ArtifactStore, artifacts: Sequence[Artifact], file: str, max_bytes: int) -> bool:
+    """Return whether the files of this name in artifacts have at most `max_bytes` together."""
+    records = (record for artifact in artifacts for record in store.require(artifact).files if record.path == file)
+    return sum(record.bytes for record in records) <= max_bytes
 
 
 class IndexedShard:

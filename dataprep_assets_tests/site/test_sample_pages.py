@@ -296,6 +296,13 @@ def read_labeled_sequences(chat: StoredDataset) -> Iterator[tuple[list[int], lis
                 yield ids.tolist(), (labels != UNTRAINED).tolist()
 
 
+def test_the_lengths_of_conversations_are_those_of_their_rows(chat: StoredDataset) -> None:
+    lengths = chat.component.read_lengths(chat.store, 1 << 24)
+    assert lengths is not None
+    assert sorted(lengths.tolist()) == sorted(len(ids) for ids, _ in read_labeled_sequences(chat))
+    assert chat.component.read_lengths(chat.store, 100) is None
+
+
 def test_marked_tokens_are_exactly_the_tokens_with_a_label(chat: StoredDataset) -> None:
     decode = load_declared_tokenizer(chat.component.declaration.required_tokenizer).decode  # type: ignore[attr-defined]
     expected = set()

@@ -154,6 +154,11 @@ class Dataset(ABC):
                 raise ConfigError(f"{yaml_path}:{line}: accept.{name}: {problem}; {hint}")
 
     @property
+    def row_noun(self) -> str:
+        """Noun for a row of its splits."""
+        return "row"
+
+    @property
     @abstractmethod
     def specs(self) -> Sequence[ArtifactSpec]:
         """Every artifact of the dataset, inputs first. Every call returns the same objects."""
@@ -183,8 +188,12 @@ class Dataset(ABC):
         """Return the shares of its sources; nothing if it is not a mixture, or not built."""
         return ()
 
-    def read_lengths(self, store: ArtifactStore) -> "NDArray[np.int64] | None":
-        """Return the number of tokens of each document; None if the artifacts do not record it."""
+    def read_lengths(self, store: ArtifactStore, max_bytes: int) -> "NDArray[np.int64] | None":
+        """Return the number of tokens of each document or conversation, int64, shape `(documents,)`.
+
+        Returns None if the artifacts do not record it, or in files that are larger than `max_bytes` together. Raises
+        DataprepError if an artifact is missing.
+        """
         return None
 
     def read_last_counts(self, store: ArtifactStore) -> DatasetCounts | None:

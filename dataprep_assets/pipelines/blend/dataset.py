@@ -7,6 +7,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dataprep_assets.engine.artifact.dataset import Dataset, MixtureShare
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
 from dataprep_assets.engine.card.card import build_card_specs
@@ -56,6 +59,7 @@ from dataprep_assets.pipelines.blend.sft.packed_sft import (
     describe_turns,
 )
 from dataprep_assets.pipelines.blend.sft.row_remarks import describe_rows
+from dataprep_assets.pipelines.blend.sft.shard import PACKED
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, build_blend_shards_spec
 from dataprep_assets.pipelines.blend.stage_views import load_declared_views
 from dataprep_assets.pipelines.blend.stream import choose_dtype, find_separator
@@ -67,8 +71,12 @@ from dataprep_assets.stream.engine_certificate import (
     describe_engine,
     describe_engine_line,
 )
+from dataprep_assets.stream.stream_index import is_within, read_document_lengths
 from dataprep_assets.stream.tokenizer import describe_boundary, describe_literals, load_declared_tokenizer
 from dataprep_assets.table import align_rows, format_share
+
+_ROWS_AT_ONCE = 1 << 12
+"""Packed rows that are read at a time."""
 
 
 def estimate_blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) -> Estimate:
@@ -218,6 +226,13 @@ def _describe_records(run: Receipt, is_padded: bool) -> list[CardRecords]:
     ]
 
 
+def _read_conversation_lengths(store: ArtifactStore, artifacts: Sequence[Artifact]) -> NDArray[np.int64]:
+    """Return the number of tokens of each sequence of packed shards, without padding: int64, shape `(sequences,)`."""
+    files = [packed_rows.open_packed_file(store.local(artifact, [PACKED]) / PACKED) for artifact in artifacts]
+    blocks = (block for file in files for block in file.without_padding().blocks(_ROWS_AT_ONCE))
+    return np.concatenate([np.zeros(0, np.int64), *(block.lengths for block in blocks)])
+
+
 class Blend(Dataset):
     """Weighted datasets as files for a trainer: bin/idx, packed Parquet, preference pairs, or JSON Lines."""
 
@@ -281,6 +296,20 @@ class Blend(Dataset):
                 splits[partition].append(split)
         rows = (replace(row, run_split=", ".join(splits[row.partition])) for row in sample)
         return replace(sample, rows=rows)
+
+    @property
+    def row_noun(self) -> str:
+        return "packed row" if self.declaration.stage == "sft" else "row"
+
+    def read_lengths(self, store: ArtifactStore, max_bytes: int) -> NDArray[np.int64] | None:
+        blend = self.declaration
+        name = {"pretrain": INDEXED_BINS, "sft": PACKED_SFT}.get(blend.stage)
+        if name is None:
+            return None
+        artifacts = [blend.artifact(name, partition) for partition in load_blend_plan(blend, store).partitions]
+        if blend.stage == "pretrain":
+            return read_document_lengths(store, artifacts, max_bytes)
+        return _read_conversation_lengths(store, artifacts) if is_within(store, artifacts, PACKED, max_bytes) else None
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> RetractionResult:
         return retract_rows(self.declaration, store, ids, strict=strict)

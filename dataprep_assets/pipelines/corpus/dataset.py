@@ -275,16 +275,11 @@ class Corpus(Dataset):
             lines += describe_coverage(corpus, store)
         return [*lines, *describe_literals(total, corpus.document.special_tokens)]
 
-    def read_lengths(self, store: ArtifactStore) -> "NDArray[np.int64] | None":
-        import numpy as np
+    def read_lengths(self, store: ArtifactStore, max_bytes: int) -> "NDArray[np.int64] | None":
+        from dataprep_assets.stream.stream_index import read_document_lengths
 
-        from dataprep_assets.formats.document_ends import open_ends
-        from dataprep_assets.stream.token_shard import ENDS
-
-        corpus = self.declaration
-        artifacts = [corpus.artifact(TOKEN_BINS, partition) for partition in load_manifest(corpus, store).plan]
-        lengths = [np.diff(open_ends(store.local(artifact, [ENDS]) / ENDS), prepend=0) for artifact in artifacts]
-        return np.concatenate(lengths).astype(np.int64) if lengths else None
+        plan = load_manifest(self.declaration, store).plan
+        return read_document_lengths(store, [self.declaration.artifact(TOKEN_BINS, key) for key in plan], max_bytes)
 
     def describe_trainers(self, store: ArtifactStore) -> list[str]:
         return list(trainer_lines(self.declaration, store))
