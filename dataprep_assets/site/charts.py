@@ -27,6 +27,8 @@ _WIDTH, _HEIGHT = 420, 200
 _SPARK_WIDTH, _SPARK_HEIGHT, _SPARK_INTERVALS = 200, 40, 60
 _BAR_HEIGHT = 26
 """Height of a bar with its gap, in units of the drawing."""
+_BAR_OPTIONS = {"print_values": True, "print_values_position": "top", "show_x_labels": False, "margin_right": 70}
+"""Options of horizontal bars, with room for the value to the right of the longest one."""
 _LABELS_WIDTH, _CHARACTER_WIDTH = 330, 8
 """Width of the labels of a horizontal axis together, and of a character with its share of the gap."""
 
@@ -116,9 +118,7 @@ def draw_bars(
 ) -> Chart:
     """Draw horizontal bars, the first value on top."""
     chart = pygal.HorizontalBar(
-        **_choose_options(60 + _BAR_HEIGHT * max(1, len(values)), 1, format_value),
-        print_values=True,
-        show_x_labels=False,
+        **_choose_options(60 + _BAR_HEIGHT * max(1, len(values)), 1, format_value) | _BAR_OPTIONS,
     )
     # Reverse the bars, because pygal draws the first one at the bottom.
     upwards = list(values.items())[::-1]
@@ -138,7 +138,7 @@ def draw_bar_groups(
     """Draw a group of horizontal bars per label, with a bar per series; the first label is on top."""
     height = 80 + _BAR_HEIGHT * len(series) * max(1, len(labels))
     chart = pygal.HorizontalBar(
-        **_choose_options(height, len(series), format_value), print_values=True, show_x_labels=False
+        **_choose_options(height, len(series), format_value) | _BAR_OPTIONS,
     )
     # Reverse the labels, because pygal draws the first one at the bottom.
     chart.x_labels = list(labels)[::-1]

@@ -26,7 +26,7 @@ from dataprep_assets.site.stored import StoredDataset
 from dataprep_assets.stores.files import digest_value
 
 _TEMPLATE = "samples.html.j2"
-_VERSION = 2
+_VERSION = 3
 """Increase if the same artifacts give different pages."""
 _MAX_REASONS = 18
 """Maximum number of pages of dropped rows of a dataset."""
@@ -143,14 +143,14 @@ def _list_dropped_pages(
         return
     contents, dropped_rows = _list_table_contents(dataset), DroppedRows(dataset)
     readers = {DUPLICATE: dropped_rows.describe_duplicates, BENCHMARK: dropped_rows.describe_contaminated}
-    titles = {DUPLICATE: "Near-duplicates", BENCHMARK: "Contaminated"}
+    phrases = {DUPLICATE: "near-duplicates", BENCHMARK: "contaminated"}
     for reason in list(reasons)[:_MAX_REASONS]:
-        title = titles.get(reason, f"Dropped: {reason}")
+        phrase = phrases.get(reason)
         yield SamplePage(
             slug=_build_slug(reason),
-            title=title,
+            title=phrase.capitalize() if phrase else f"Dropped: {reason}",
             digest=digest_value([declaration_digest, reason, contents]),
-            heading=f"{dataset.name}: {title[0].lower()}{title[1:]}",
+            heading=f"{dataset.name}: {phrase or f'dropped as {reason}'}",
             read=readers.get(reason, partial(dropped_rows.describe_rule, reason)),
         )
 
