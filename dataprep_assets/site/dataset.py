@@ -21,7 +21,7 @@ from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.engine.checks.verdicts import identify_version
 from dataprep_assets.engine.staleness.decide import CHECK_FAILED, Decision
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.site.changes import compare_builds
+from dataprep_assets.site.changes import compare_builds, explain_documents
 from dataprep_assets.site.charts import Chart, draw_bar_groups, draw_bars, draw_lines
 from dataprep_assets.site.distributions import Distributions, describe_distributions
 from dataprep_assets.site.history import CheckRecord, DatasetHistory
@@ -44,6 +44,8 @@ _MAX_SHARES = 30
 """Maximum number of sources in the chart of shares."""
 _PICTURE = re.compile(r"(:?)(?:^|\s*\n)!\[[^\n]*")
 """A line with a picture in Markdown, with the colon and the empty lines before it."""
+_TRAINER = re.compile(r"(\w[\w ,.-]*):(?: (.*))?")
+"""A line of settings that begins with the names of its trainers."""
 _STYLES = {"passed": "good", "warned": "warn", "failed": "bad", "not_run": ""}
 """Outcome of a check → class in the style sheet."""
 
@@ -107,10 +109,11 @@ class DatasetFacts:
         tiles: The main counts: label → count.
         trends: Charts of earlier builds.
         changes: Counts of the last two builds with their differences; None for a sensitive dataset.
+        explanation: Why the number of documents changed; empty if it did not, or if the reason is unknown.
         previous_build: Time of the build before the last one.
         builds: Table of earlier builds, newest first.
         card: The variables of the data card's template; None if the dataset is not complete, or has no card.
-        splits: Files, rows, documents and tokens of each split.
+        splits: Known counts of files, rows, documents and tokens of each split; None without a card.
         sections: Sections of the data card, without pictures.
         parts: Rows, drops by reason and kept rows of each part of the dataset.
         losses: Every loss, as `dataprep show` lists them.
@@ -122,7 +125,7 @@ class DatasetFacts:
         failing: Checks that did not pass, blocking ones first.
         checks: Artifact → its checks.
         products: The files for trainers.
-        trainers: Lines of settings for trainers.
+        trainers: Name of a trainer → its lines of settings.
         grids: States of partitions.
     """
 
@@ -134,10 +137,11 @@ class DatasetFacts:
     tiles: Mapping[str, int | str | None] = field(default_factory=dict)
     trends: tuple[Chart, ...] = ()
     changes: Numbers | None = None
+    explanation: str = ""
     previous_build: float | None = None
     builds: Numbers | None = None
     card: Mapping[str, Any] | None = None
-    splits: tuple[tuple[str, tuple[int | str | None, ...]], ...] = ()
+    splits: Numbers | None = None
     sections: tuple[CardSection, ...] = ()
     parts: Numbers | None = None
     losses: Numbers | None = None
@@ -149,7 +153,7 @@ class DatasetFacts:
     failing: tuple[CheckRow, ...] = ()
     checks: Mapping[str, tuple[CheckRow, ...]] = field(default_factory=dict)
     products: tuple[ProductFiles, ...] = ()
-    trainers: tuple[str, ...] = ()
+    trainers: tuple[tuple[str, tuple[str, ...]], ...] = ()
     grids: tuple[PartitionGrid, ...] = ()
 
 
@@ -227,10 +231,11 @@ def gather_facts(dataset: StoredDataset, state: DatasetState) -> DatasetFacts:
         tiles=_list_tiles(dataset, card),
         trends=tuple(_draw_trends(state.history)),
         changes=_list_changes(state),
+        explanation=explain_documents(state.history),
         previous_build=state.history.builds[-2].time if len(state.history.builds) > 1 else None,
         builds=_list_builds(state.history),
         card=None if card is None else build_page_facts(card),
-        splits=() if card is None else tuple(_list_splits(card)),
+        splits=None if card is None else _list_splits(card, dataset.component.row_noun),
         sections=()
         if card is None
         else tuple(replace(section, text=_remove_pictures(section.text)) for section in card.sections),
@@ -249,7 +254,7 @@ def gather_facts(dataset: StoredDataset, state: DatasetState) -> DatasetFacts:
         ),
         checks={artifact: tuple(rows) for artifact, rows in by_artifact.items()},
         products=() if card is None else tuple(_list_products(card)),
-        trainers=() if privacy.closed or not decisions else tuple(_list_trainers(dataset)),
+        trainers=() if privacy.closed or not decisions else tuple(_group_trainers(dataset)),
         grids=tuple(describe_grids(dataset.specs, decisions, privacy)),
     )
 
@@ -285,11 +290,18 @@ def _list_tiles(dataset: StoredDataset, card: Card | None) -> dict[str, int | st
     )
 
 
-def _list_splits(card: Card) -> Iterator[tuple[str, tuple[int | str | None, ...]]]:
-    for split in card.splits:
-        counts = {name: getattr(split, name) for name in ("files", "rows", "documents", "tokens")}
-        # Withhold the counts next to a small count, because they would reveal it.
-        yield split.split, tuple(card.privacy.public_row(counts).values())
+def _list_splits(card: Card, row_noun: str) -> Numbers:
+    """Return the counts of each split, without those that no split records."""
+    titles = {"files": "source files", "rows": f"{row_noun}s", "documents": "documents", "tokens": "tokens"}
+    names = [name for name in titles if any(getattr(split, name) is not None for split in card.splits)]
+    return Numbers(
+        ("split", *(titles[name] for name in names)),
+        tuple(
+            # Withhold the counts next to a small count, because they would reveal it.
+            (split.split, *card.privacy.public_row({name: getattr(split, name) for name in names}).values())
+            for split in card.splits
+        ),
+    )
 
 
 def _remove_pictures(text: str) -> str:
@@ -320,10 +332,14 @@ def _draw_trends(history: DatasetHistory) -> Iterator[Chart]:
 
 def _list_changes(state: DatasetState) -> Numbers | None:
     rows = tuple(
-        (change.what, change.before, change.now, change.now - change.before)
+        (change.what, change.before, change.now, _format_difference(change.now - change.before))
         for change in compare_builds(state.dataset, state.history)
     )
     return Numbers(("count", "before", "now", "difference"), rows) if rows else None
+
+
+def _format_difference(count: int) -> str:
+    return f"{count:+,}" if count else "0"
 
 
 def _list_builds(history: DatasetHistory) -> Numbers | None:
@@ -475,7 +491,15 @@ def _list_products(card: Card) -> Iterator[ProductFiles]:
             yield ProductFiles(artifact=artifact, files=Numbers(("file", "size", "SHA-256"), rows), unlisted=unlisted)
 
 
-def _list_trainers(dataset: StoredDataset) -> Sequence[str]:
+def _group_trainers(dataset: StoredDataset) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the name before the first colon of a line, which may be empty, with this and the next lines without one."""
+    lines: Sequence[str] = ()
     with suppress(DataprepError):  # the product is not built
-        return dataset.component.describe_trainers(dataset.store)
-    return ()
+        lines = dataset.component.describe_trainers(dataset.store)
+    groups: list[tuple[str, list[str]]] = []
+    for line in lines:
+        match = _TRAINER.fullmatch(line)
+        if match is not None or not groups:
+            groups.append((match[1] if match else "", []))
+        groups[-1][1].extend([(match[2] or "") if match else line])
+    yield from ((name, tuple(filter(None, settings))) for name, settings in groups)

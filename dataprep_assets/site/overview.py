@@ -180,7 +180,7 @@ def _describe_row(state: DatasetState) -> Row:
     )
 
 
-_TREND_TITLES = ("documents", "tokens", "dropped share", "checks that did not pass")
+_TREND_TITLES = ("documents", "tokens", "dropped share", "checks")
 
 
 def _draw_trends(state: DatasetState) -> Iterator[Trend]:

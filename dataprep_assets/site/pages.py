@@ -24,6 +24,8 @@ TEMPLATES, STATIC = Path(__file__).parent / "templates", Path(__file__).parent /
 _NOTHING = "–"
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _CODE = re.compile(r"`([^`\n]+)`")
+_QUANTITY = re.compile(r"–|[+-]?[\d,.]+( ?(%|points|[kMGTP]?B))?")
+"""A number with its unit, as pages show it."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,13 @@ def load_templates() -> jinja2.Environment:
         "day": format_day,
         "with_code": mark_code,
     }
+    templates.tests["quantity"] = is_quantity
     return templates
+
+
+def is_quantity(value: Any) -> bool:
+    """Return whether a cell of a table has a number, or no value, so that it is aligned to the right."""
+    return value is None or isinstance(value, int | float) or _QUANTITY.fullmatch(str(value)) is not None
 
 
 def format_count(value: int | float | str | None) -> str:

@@ -17,6 +17,7 @@ from dataprep_assets.engine.artifact.summary import build_loss_table
 from dataprep_assets.engine.privacy import OPEN, Privacy
 from dataprep_assets.engine.staleness.decide import Action, Decision
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.site.changes import explain_documents
 from dataprep_assets.site.dataset import DatasetFacts, describe_dataset, gather_facts
 from dataprep_assets.site.history import CheckRecord, DatasetHistory, read_history
 from dataprep_assets.site.pages import PageEnvironment
@@ -99,7 +100,9 @@ def test_the_way_from_rows_to_tokens_has_the_counts_of_the_card_and_the_losses(p
     header, rows = facts.distributions.by_source
     assert header == ("source", "documents", "long_enough", "symbols", "benchmark", "duplicate")
     assert rows[-1] == ("all sources", 93, 4, 0, 3, 26)
-    assert facts.splits == (("train", (2, 79, 46, 14_205)), ("val", (1, 14, 14, 3_883)))
+    assert facts.splits is not None
+    assert facts.splits.header == ("split", "source files", "rows", "documents", "tokens")
+    assert facts.splits.rows == (("train", 2, 79, 46, 14_205), ("val", 1, 14, 14, 3_883))
 
 
 def test_distributions_have_the_thresholds_of_the_rules(pages: StoredDataset) -> None:
@@ -117,13 +120,15 @@ def test_a_corpus_without_a_table_shows_the_lengths_of_its_documents(tmp_path: P
     corpus = built(find_sample("sample_corpus"), tmp_path)
     facts = gather_facts(corpus, state_of(corpus))
     (histogram,) = facts.distributions.histograms
-    lengths = corpus.component.read_lengths(corpus.store)
+    lengths = corpus.component.read_lengths(corpus.store, 1 << 20)
     assert lengths is not None
     assert (len(lengths), int(lengths.sum())) == (facts.tiles["documents"], facts.tiles["tokens"])
     assert sum(row[2] for row in histogram.chart.rows) == len(lengths)
     views = dump_declaration(corpus.component)["views"]
     assert [product.artifact.name for product in facts.products] == [f"{view}_bins" for view in views]
-    assert facts.trainers == tuple(corpus.component.describe_trainers(corpus.store))
+    assert corpus.component.read_lengths(corpus.store, 100) is None
+    settings = [f"{name}: {line}" for name, lines in facts.trainers for line in lines]
+    assert settings == list(corpus.component.describe_trainers(corpus.store))
     page = render(corpus, state_of(corpus))
     assert "nanogpt_bins/train.bin" in page
     assert "CC0-1.0 OR Apache-2.0" in page
@@ -139,6 +144,11 @@ def test_a_mixture_shows_requested_available_and_realized_shares(tmp_path: Path)
         ("recipes", "train", "25.0%", "25.0%", "25.0%", "+0.00 points"),
     ]
     assert facts.shares is not None
+    (histogram,) = facts.distributions.histograms
+    lengths = blend.component.read_lengths(blend.store, 1 << 20)
+    assert lengths is not None
+    assert int(lengths.sum()) == facts.tiles["tokens"]
+    assert sum(row[2] for row in histogram.chart.rows) == len(lengths)
 
 
 def test_html_in_texts_is_shown_as_text(pages: StoredDataset) -> None:
@@ -237,8 +247,9 @@ def test_earlier_builds_are_drawn_and_listed(pages: StoredDataset) -> None:
     assert isinstance(before.documents, int)
     assert isinstance(last.documents, int)
     added = last.documents - before.documents
-    assert facts.changes.rows[1] == ("documents", before.documents, last.documents, added)
-    assert ("rows dropped: symbols, train", 50, 50, 0) in facts.changes.rows
+    assert facts.changes.rows[1] == ("documents", before.documents, last.documents, f"{added:+,}")
+    assert ("rows dropped: symbols", 50, 50, "0") in facts.changes.rows
+    assert facts.explanation == explain_documents(history)
     private = gather_facts(pages, state_of(pages, history=replace(history, is_private=True)))
     assert (private.changes, private.trends) == (None, ())
     assert facts.builds is not None
