@@ -138,8 +138,15 @@ def build_metadata(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, r
 
 
 def build_total_metadata(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, dg.MetadataValue]:
-    """Return the sums over the finished partitions of an artifact, under names that begin with `total_`."""
-    receipts = [receipt for receipt in store.receipts(spec.artifacts(store)) if receipt is not None]
+    """Return the sums over the partitions of an artifact, under names that begin with `total_`.
+
+    Returns nothing while a partition is missing, because a backfill with a run per partition would otherwise read all
+    receipts in each run.
+    """
+    artifacts = spec.artifacts(store)
+    if None in store.receipt_versions(artifacts):
+        return {}
+    receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
     ledgers = [receipt.ledger for receipt in receipts if receipt.ledger is not None]
     sums: dict[str, ShownValue] = {}
     if ledgers:

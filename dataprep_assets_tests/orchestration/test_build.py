@@ -313,6 +313,16 @@ def run_job(corpus: Project) -> None:
     assert result.success, failure_of(result)
 
 
+def test_there_are_no_totals_while_a_partition_is_missing(board: NoticeBoard) -> None:
+    (spec, *_) = board.specs
+    for key in ("n-0", "n-1", "n-2"):
+        assert board.run(spec, partitions=[key]).success
+        event = board.instance.get_latest_materialization_event(asset_key(spec))
+        assert event is not None
+        assert event.asset_materialization is not None
+        assert ("total_bytes" in event.asset_materialization.metadata) == (key == "n-2")
+
+
 def test_the_last_partition_of_a_build_is_reported_with_the_totals_of_all(board: NoticeBoard) -> None:
     def read_totals() -> list[dict[str, object]]:
         key = dg.AssetKey(["notices", "notices"])
