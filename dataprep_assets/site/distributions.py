@@ -1,7 +1,7 @@
 """Distributions of a dataset's documents: histograms with the rules' thresholds, languages, and drops by source.
 
 They are read from the document table, or, without one, from the files with the tokens. Both are read only up to
-`MAX_BYTES`, because larger ones would take longer than a page is worth; a command draws those of tables.
+`MAX_BYTES`, because larger ones would take longer than a page is worth. A command draws larger tables.
 
 Entry point: `describe_distributions`.
 """
