@@ -1,29 +1,37 @@
-"""Hashes of the words of texts, for all texts of a batch at once, in NumPy arrays of code points.
+"""Hashes of the words of texts, for all texts of a batch at once, in NumPy arrays of bytes.
 
 The words are the words of `words.split_words`. Splitting each text into Python strings, and hashing every word
-separately, took most of the time of signatures and of the search for benchmark items. Equal words are hashed once.
+separately, took most of the time of signatures and of the search for benchmark items.
+
+A batch is encoded in UTF-8, and its words are found among the bytes. Characters beyond ASCII, which are few in most
+texts, are looked up in a table. A text is folded as a string only if its characters do not fold one by one.
 
 Entry points: `hash_words`, `hash_pieces`.
 """
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.duplicates.words import LETTERS, LETTERS_AND_SIGNS, LetterTable, fold_text, split_words
-from dataprep_assets.curation.split_texts import Codes, Numbers, group_texts, look_up
+from dataprep_assets.curation.duplicates.words import LETTERS, LETTERS_AND_SIGNS, fold_text, split_words
+from dataprep_assets.curation.split_texts import Numbers, group_texts
 from dataprep_assets.tokenization.document_ids import hash_encoded, hash_texts
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from dataprep_assets.tokenization.short_hashes import hash_slices
 
 Hashes = NDArray[np.uint64]
-_SEPARATOR, _LETTER, _UNSPACED, _SIGN, _REMOVED, _NEW = range(6)
-"""Kinds of characters: between words, of a word, the first of a word, a word of its own, without effect."""
+Bytes = NDArray[np.uint8]
+
 _CODE_POINTS = 0x110000
+_TEXT_END, _REMOVED = 0xFE, 0xFF
+"""Bytes that UTF-8 does not use: the end of a text, and a byte without effect."""
+_OF_WORD, _BEGINS, _ENDS, _IS_CONTEXTUAL, _IS_REPLACED, _IS_NEW = (1 << bit for bit in range(6))
+"""Flags of bytes (of a word, begins a word, ends a word), and of characters (see `_CharacterTable`)."""
+_ASCII_AND_TEXT_END = bytes([*range(128), _TEXT_END])
+_JAMO_THAT_COMPOSE = range(0x1160, 0x1200)
 
 
 class HashedWords(NamedTuple):
@@ -32,126 +40,198 @@ class HashedWords(NamedTuple):
     Attributes:
         hashes: Hash of each word: ``(words,)``, uint64.
         counts: Number of words of each text: ``(texts,)``.
-        letters: For each word, the code point of its first letter if its script has no spaces, otherwise 0:
-            ``(words,)``; None if no word has such a letter.
+        letters: First byte in UTF-8 of each word that is a sign or begins with a letter of a script without spaces; 0
+            for all other words: ``(words,)``, uint8.
     """
 
     hashes: Hashes
     counts: Numbers
-    letters: Numbers | None
+    letters: Bytes
+
+
+class _TextWords(NamedTuple):
+    """The words of a text, and whether the text has a contextual character."""
+
+    hashes: Hashes
+    letters: Bytes
+    is_contextual: bool
 
 
 class _CharacterTable:
-    """Kind of every character, and the replacement of signs. It is filled on first use."""
+    """Flags and folded bytes of characters, for texts as words, or as words and signs. It is filled on first use.
 
-    def __init__(self, replacements: LetterTable) -> None:
-        self.signs = np.arange(_CODE_POINTS, dtype=np.uint32)
-        self._kinds, self._replacements = np.full(_CODE_POINTS, _NEW, np.uint8), replacements
-        self._fill(range(128))
-        self.ascii_separators = bytes(code for code in range(128) if self._kinds[code] == _SEPARATOR)
+    A character is contextual if its folded form depends on its neighbors, or does not fit in the place of its bytes.
+    """
 
-    def find_kinds(self, codes: Codes) -> NDArray[np.uint8]:
-        """Return the kind of each code point."""
-        kinds = look_up(self._kinds, codes)
-        if (is_new := kinds == _NEW).any():
-            self._fill(np.unique(codes[is_new]).tolist())
-            kinds = look_up(self._kinds, codes)
-        return kinds
+    def __init__(self, *, signs: bool) -> None:
+        self._signs, self._replacements = signs, LETTERS_AND_SIGNS if signs else LETTERS
+        self._flags = np.full(_CODE_POINTS, _IS_NEW, np.uint8)
+        self._folded = np.zeros((_CODE_POINTS, 4), np.uint8)
+        ascii_flags = bytes(self._find_flags(character) for character in map(chr, range(128)))
+        # All other bytes belong to words at first, because the flags of other characters are set in addition.
+        self.byte_flags = ascii_flags + bytes([_OF_WORD]) * 126 + bytes([0, _REMOVED])
 
-    def _fill(self, codes: Sequence[int]) -> None:
-        for code in codes:
-            # The replacements surround a sign with blanks, and put one before a letter of a script without spaces.
-            replacement = self._replacements[code]
-            character = replacement.strip(" ")
-            if not character:
-                kind = _SEPARATOR if replacement else _REMOVED
-            elif len(replacement) > 1:
-                kind = _SIGN if replacement.endswith(" ") else _UNSPACED
-                self.signs[code] = ord(character)
-            else:
-                kind = _LETTER
-            self._kinds[code] = kind
+    def find_flags(self, codes: NDArray[np.uint32]) -> Bytes:
+        """Return the flags of characters beyond ASCII."""
+        flags: Bytes = np.take(self._flags, codes)
+        if (is_new := flags == _IS_NEW).any():
+            for code in np.unique(codes[is_new]).tolist():
+                self._fill(code)
+            flags = np.take(self._flags, codes)
+        return flags
+
+    def get_folded(self, codes: NDArray[np.uint32]) -> Bytes:
+        """Return the bytes that replace each character with the flag `_IS_REPLACED`: ``(characters, 4)``."""
+        return self._folded[codes]
+
+    def _find_flags(self, character: str) -> int:
+        """Return the flags of a character that is its own folded form."""
+        # The replacements surround a sign with blanks, and put one before a letter of a script without spaces.
+        replacement = self._replacements[ord(character)]
+        if not replacement.strip(" "):
+            return 0
+        if not replacement.startswith(" "):
+            return _OF_WORD
+        return _OF_WORD | _BEGINS | (_ENDS if replacement.endswith(" ") else 0)
+
+    def _fill(self, code: int) -> None:
+        character = chr(code)
+        size, flags = len(_encode(character)), _IS_REPLACED
+        folded = fold_text(character, signs=self._signs)
+        replacement = folded.translate(self._replacements)
+        if len(folded) == 1:
+            folded = replacement.strip(" ")
+        encoded = _encode(folded)
+        padding = _REMOVED
+        if not replacement:
+            encoded = b""
+        elif replacement.isspace():
+            encoded, padding = b"", ord(" ")
+        elif _is_contextual(character) or len(encoded) > size or (len(folded) > 1 and not folded.isascii()):
+            flags = _IS_CONTEXTUAL | self._find_flags(character)
+        elif folded.isascii():
+            # Any sign ends a word, so a blank can follow it. A letter must be next to the following letter.
+            padding = ord(" ") if replacement.endswith(" ") else _REMOVED
+        else:
+            flags = self._find_flags(folded) | (_IS_REPLACED if folded != character else 0)
+            if flags & _ENDS and len(encoded) < size:
+                flags = _IS_CONTEXTUAL | self._find_flags(character)
+        self._flags[code] = flags
+        self._folded[code, :size] = list(encoded.ljust(size, bytes([padding]))[:size])
+
+
+_NO_WORDS = _TextWords(np.zeros(0, np.uint64), np.zeros(0, np.uint8), is_contextual=False)
 
 
 @cache
 def _get_table(signs: bool) -> _CharacterTable:
-    return _CharacterTable(LETTERS_AND_SIGNS if signs else LETTERS)
+    return _CharacterTable(signs=signs)
 
 
 def hash_words(texts: Sequence[str], *, signs: bool, key: bytes | None = None) -> HashedWords:
     """Return the hashed words of texts, as `split_words` splits them. With `key`, the hashes are keyed."""
-    hashes: list[Hashes] = [np.zeros(0, np.uint64)] * (len(texts) + 1)
-    letters: dict[int, Numbers] = {}
     table = _get_table(signs)
-    for indices in group_texts(texts):
-        group = _hash_group([fold_text(texts[index], signs=signs) for index in indices], table, key)
-        bounds = np.cumsum(group.counts)[:-1]
-        for index, text_hashes in zip(indices, np.split(group.hashes, bounds), strict=True):
-            # A text without words is one word, unless it is empty.
-            hashes[index] = text_hashes if len(text_hashes) else hash_texts(split_words(texts[index], signs=signs), key)
-        if group.letters is not None:
-            letters |= zip(indices, np.split(group.letters, bounds), strict=True)
-    counts = np.fromiter(map(len, hashes[:-1]), np.int64, len(texts))
-    joined_letters = None
-    if letters:
-        joined_letters = np.zeros(int(counts.sum()), np.int64)
-        ends = np.cumsum(counts).tolist()
-        for index, text_letters in letters.items():
-            joined_letters[ends[index] - len(text_letters) : ends[index]] = text_letters
-    return HashedWords(np.concatenate(hashes), counts, joined_letters)
+    words = dict(_hash_groups(texts, table, key))
+    contextual = [index for index, text_words in words.items() if text_words.is_contextual]
+    # Fold these texts as strings. In a folded text, each character is its own folded form.
+    folded_texts = [fold_text(texts[index], signs=signs) for index in contextual]
+    for index, text_words in _hash_groups(folded_texts, table, key):
+        words[contextual[index]] = text_words
+    for index, (hashes, letters, _) in words.items():
+        # A text without words is one word, unless it is empty.
+        if not len(hashes) and (piece := split_words(texts[index], signs=signs)):
+            words[index] = _TextWords(hash_texts(piece, key), np.zeros(1, np.uint8), is_contextual=False)
+    ordered_words = [_NO_WORDS, *(words[index] for index in range(len(texts)))]
+    hashes, letters, _ = zip(*ordered_words, strict=True)
+    counts = np.fromiter(map(len, hashes[1:]), np.int64, len(texts))
+    return HashedWords(np.concatenate(hashes), counts, np.concatenate(letters))
 
 
 def hash_pieces(pieces: Sequence[bytes], key: bytes | None) -> Hashes:
     """Return the hash of each piece, which is encoded in UTF-8. With `key`, the hashes are keyed."""
     import pyarrow as pa
 
-    return _hash_distinct(pa.array(pieces, pa.large_binary()), key)
-
-
-def _hash_group(folded_texts: Sequence[str], table: _CharacterTable, key: bytes | None) -> HashedWords:
-    """Return the hashed words of folded texts, at least one."""
-    joined_text = " ".join(["", *folded_texts, ""])
-    text_ends = np.cumsum([len(text) + 1 for text in folded_texts])
-    codes: Codes
-    if joined_text.isascii():
-        codes = np.frombuffer(joined_text.encode(), np.uint8)
-    else:
-        codes = np.frombuffer(joined_text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    kinds = table.find_kinds(codes)
-    if (is_removed := kinds == _REMOVED).any():
-        kept_positions = np.flatnonzero(~is_removed)
-        text_ends = np.searchsorted(kept_positions, text_ends)
-        codes, kinds = codes[kept_positions], kinds[kept_positions]
-    is_of_word, is_letter = kinds != _SEPARATOR, kinds == _LETTER
-    # A letter continues a word, except after a separator or a sign.
-    continues = is_letter[1:] & is_of_word[:-1] & (kinds[:-1] != _SIGN)
-    starts = np.flatnonzero(is_of_word[1:] & ~continues) + 1
-    ends = np.flatnonzero(is_of_word[:-1] & ~continues) + 1
-    counts = np.diff(np.searchsorted(starts, text_ends), prepend=0)
-    bounds = np.append(0, np.cumsum(ends - starts))
-    if codes.dtype == np.uint8:
-        data = codes.tobytes().translate(None, table.ascii_separators)
-        return HashedWords(_hash_pieces_at(data, bounds, key), counts, None)
-    letters = None
-    if (is_unspaced := kinds[starts] == _UNSPACED).any():
-        letters = np.where(is_unspaced, codes[starts], 0).astype(np.int64)
-    codes = codes[is_of_word]
-    signs = np.flatnonzero(kinds[is_of_word] == _SIGN)
-    codes[signs] = table.signs[codes[signs]]
-    sizes = 1 + (codes >= 0x80).astype(np.uint8) + (codes >= 0x800) + (codes >= 0x10000)
-    byte_ends = np.append(0, np.cumsum(sizes, dtype=np.int64))
-    data = codes.tobytes().decode("utf-32-le", "surrogatepass").encode()
-    return HashedWords(_hash_pieces_at(data, byte_ends[bounds], key), counts, letters)
-
-
-def _hash_pieces_at(data: bytes, bounds: Numbers, key: bytes | None) -> Hashes:
-    import pyarrow as pa
-
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    return _hash_distinct(pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, buffers), key)
-
-
-def _hash_distinct(pieces: "pa.Array", key: bytes | None) -> Hashes:
-    encoded = pieces.dictionary_encode()
+    encoded = pa.array(pieces, pa.large_binary()).dictionary_encode()
+    # Hash equal pieces once, because a keyed hash takes longer than finding equal pieces.
     hashes: Hashes = hash_encoded(encoded.dictionary.to_pylist(), key)[encoded.indices.to_numpy()]
     return hashes
+
+
+def _hash_groups(texts: Sequence[str], table: _CharacterTable, key: bytes | None) -> Iterator[tuple[int, _TextWords]]:
+    """Yield the index of each text and its words."""
+    for indices in group_texts(texts):
+        # Begin with the end of a text, so that each word has a byte before it and after it.
+        data = bytes([_TEXT_END]).join([b"", *(_encode(texts[index]) for index in indices), b""]).lower()
+        is_contextual = np.zeros(len(indices), np.bool_)
+        if texts[indices[0]].isascii():
+            flags = np.frombuffer(data.translate(table.byte_flags), np.uint8)
+        else:
+            data, flags, contextual_texts = _fold_characters(data, table)
+            is_contextual[contextual_texts] = True
+        starts, ends = _find_words(flags)
+        if key is None:
+            hashes = hash_slices(data, starts, ends)
+        else:
+            slices = zip(starts.tolist(), ends.tolist(), strict=True)
+            hashes = hash_pieces([data[start:end] for start, end in slices], key)
+        characters = np.frombuffer(data, np.uint8)
+        letters = characters[starts] * (flags[starts] & _BEGINS > 0)
+        bounds = np.searchsorted(starts, np.flatnonzero(characters == _TEXT_END)[1:-1])
+        parts = np.split(hashes, bounds), np.split(letters, bounds), is_contextual.tolist()
+        yield from zip(indices, map(_TextWords, *parts), strict=True)
+
+
+def _find_words(flags: Bytes) -> tuple[Numbers, Numbers]:
+    """Return the start and the end of each word, given the flags of each byte."""
+    is_of_word = flags & _OF_WORD > 0
+    is_boundary = is_of_word[1:] != is_of_word[:-1]
+    if (flags <= _OF_WORD).all():
+        boundaries = np.flatnonzero(is_boundary) + 1
+        return boundaries[::2], boundaries[1::2]
+    # A boundary is also before a byte that begins a word, and after one that ends a word.
+    is_boundary |= (flags[1:] & _BEGINS > 0) | (flags[:-1] & _ENDS > 0)
+    return np.flatnonzero(is_boundary & is_of_word[1:]) + 1, np.flatnonzero(is_boundary & is_of_word[:-1]) + 1
+
+
+def _fold_characters(data: bytes, table: _CharacterTable) -> tuple[bytes, Bytes, Numbers]:
+    """Fold the characters beyond ASCII one by one.
+
+    Returns:
+        The data; the flags of each byte; the indices of the texts with a contextual character.
+    """
+    raw = np.frombuffer(bytearray(data), np.uint8)
+    leads = np.flatnonzero((raw >= 0xC0) & (raw != _TEXT_END))
+    characters = data.translate(None, _ASCII_AND_TEXT_END).decode("utf-8", "surrogatepass")
+    codes = np.frombuffer(characters.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint32, copy=False)
+    flags = table.find_flags(codes)
+    sizes = 2 + (codes >= 0x800).astype(np.int64) + (codes >= 0x10000)
+    text_ends = np.flatnonzero(raw == _TEXT_END)
+    contextual_texts = np.searchsorted(text_ends, leads[flags & _IS_CONTEXTUAL > 0]) - 1
+    replaced = np.flatnonzero(flags & _IS_REPLACED)
+    folded = table.get_folded(codes[replaced])
+    for offset in range(4):
+        is_long = sizes[replaced] > offset
+        raw[leads[replaced][is_long] + offset] = folded[is_long, offset]
+    data = raw.tobytes()
+    byte_flags = np.frombuffer(bytearray(data.translate(table.byte_flags)), np.uint8)
+    begins = np.flatnonzero(flags & _BEGINS)
+    byte_flags[leads[begins]] |= _BEGINS
+    ends = np.flatnonzero(flags & _ENDS)
+    byte_flags[leads[ends] + sizes[ends] - 1] |= _ENDS
+    if (folded == _REMOVED).any():
+        data = data.translate(None, bytes([_REMOVED]))
+        byte_flags = np.frombuffer(byte_flags.tobytes().translate(None, bytes([_REMOVED])), np.uint8)
+    return data, byte_flags, contextual_texts
+
+
+def _is_contextual(character: str) -> bool:
+    """Return whether a character, or its case-folded form, may be joined with or ordered before the previous one."""
+    for form in (character, unicodedata.normalize("NFKC", character).casefold()):
+        first = unicodedata.normalize("NFKD", form)[0]
+        if unicodedata.category(first)[0] == "M" or ord(first) in _JAMO_THAT_COMPOSE:
+            return True
+    return False
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -49,8 +49,8 @@ def hash_texts(texts: Sequence[str]) -> "WordRuns":
     """Return the runs of the words of texts."""
     words = hash_words(texts, signs=False)
     weights = None
-    if words.letters is not None:
-        weights = np.where(words.letters >= _FIRST_KANA, _LETTER, _ALPHABETIC_LETTER)
+    if words.letters.any():
+        weights = np.where(words.letters >= 0xE3, _LETTER, _ALPHABETIC_LETTER)
         weights[words.letters == 0] = WORD
     return WordRuns(np.cumsum(words.counts), words.hashes, weights)
 
