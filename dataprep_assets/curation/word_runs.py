@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.words import has_unspaced, is_unspaced
 from dataprep_assets.curation.word_hashes import hash_pieces, hash_words
-from dataprep_assets.tokenization.document_ids import mix_bits
 
 WORD = 6
 """Weight of a word, in a unit in which all weights are integers."""
 _LETTER, _ALPHABETIC_LETTER = 4, 2
 _FIRST_KANA = 0x3040
 _BASE = 0x9E3779B97F4A7C15
+_BLOCK_WORDS = 1 << 15
+"""Words whose runs are searched for at once, so that the arrays fit in the processor's cache."""
 _CACHED_POWERS = 1 << 20
 """Number of cached powers: 8 MB for the powers, and 8 MB for their inverses."""
 
@@ -67,6 +68,12 @@ def hash_split_texts(texts: Sequence[Sequence[str]]) -> "WordRuns":
     return WordRuns(ends, hash_pieces([word.encode() for word in chain.from_iterable(texts)], None), weights)
 
 
+def join_ranges(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return all numbers of the ranges from `starts` to `stops`, exclusive, one range after the other."""
+    sizes = stops - starts
+    return np.arange(int(sizes.sum())) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+
+
 @dataclass(frozen=True, eq=False)
 class WordRuns:
     """The words of texts, one text after the other, and the hashes of their runs.
@@ -96,39 +103,52 @@ class WordRuns:
 
     def hash_runs(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the hashes of the runs from `starts` to `stops`, exclusive."""
-        if not len(starts):
-            return np.empty(0, np.uint64)
-        inverse = _compute_powers(len(self.hashes))[1]
-        return mix_bits((self._sums[stops] - self._sums[starts]) * inverse[starts])
+        hashes: NDArray[np.uint64] = self._sums[stops] - self._sums[starts]
+        hashes *= _compute_powers(len(self.hashes))[1][starts]
+        return hashes
 
     def find_runs_of_weight(self, weight: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the start and stop of the shortest run of this weight from each word on; runs do not cross texts."""
-        words = len(self.hashes)
+        return self._find_runs(np.arange(len(self.hashes)), weight)
+
+    def _find_runs(self, starts: NDArray[np.int64], weight: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the start and stop of the shortest run of this weight from each of these words on."""
         if self.weights is None:
-            stops = np.arange(words) + count_words(weight)
+            stops = starts + count_words(weight)
         else:
-            weights_before = self.weight_before
-            stops = np.searchsorted(weights_before, weights_before[:-1] + weight)
-        starts = np.flatnonzero(stops <= np.repeat(self.ends, np.diff(self.ends, prepend=0)))
-        return starts, stops[starts]
+            stops = np.searchsorted(self.weight_before, self.weight_before[starts] + weight)
+        is_run = stops <= np.repeat(self.ends, np.diff(self.ends, prepend=0))[starts]
+        return starts[is_run], stops[is_run]
 
     def find_known_runs(self, weight: int, known_hashes: "KnownHashes") -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Return the starts and hashes of the runs of this weight whose hashes are known."""
-        if self.weights is not None:
-            starts, stops = self.find_runs_of_weight(weight)
-            hashes = self.hash_runs(starts, stops)
-            indices = known_hashes.find_candidates(hashes)
-            return starts[indices], hashes[indices]
+        """Return the starts and hashes of the runs of this weight whose hashes are known, in increasing order."""
         # This code returns the same runs as `find_runs_of_weight` with `hash_runs`. It is faster, because it checks
-        # only the few known runs for crossing the end of a text.
+        # only the few known runs for crossing the end of a text, and because its arrays fit in the processor's cache.
         length, words = count_words(weight), len(self.hashes)
-        if words < length:
-            return np.empty(0, np.int64), np.empty(0, np.uint64)
-        count = words - length + 1
-        hashes = mix_bits((self._sums[length:] - self._sums[:count]) * _compute_powers(words)[1][:count])
-        starts = known_hashes.find_candidates(hashes)
-        starts = starts[starts + length <= self.ends[self.find_texts(starts)]]
-        return starts, hashes[starts]
+        inverse = _compute_powers(words)[1]
+        parts = [(np.empty(0, np.int64), np.empty(0, np.uint64))]
+        for first in range(0, words - length + 1, _BLOCK_WORDS):
+            last = min(first + _BLOCK_WORDS, words - length + 1)
+            hashes = self._sums[first + length : last + length] - self._sums[first:last]
+            hashes *= inverse[first:last]
+            indices = known_hashes.find_candidates(hashes)
+            parts.append((indices + first, hashes[indices]))
+        starts, hashes = map(np.concatenate, zip(*parts, strict=True))
+        texts = self.find_texts(starts)
+        is_run = starts + length <= self.ends[texts]
+        if self.weights is None:
+            return starts[is_run], hashes[is_run]
+        # In texts with lighter words, runs differ in length.
+        is_weighted = np.zeros(len(self.ends), np.bool_)
+        is_weighted[self.find_texts(np.flatnonzero(self.weights < WORD))] = True
+        is_run &= ~is_weighted[texts]
+        weighted_words = np.flatnonzero(np.repeat(is_weighted, np.diff(self.ends, prepend=0)))
+        weighted_starts, stops = self._find_runs(weighted_words, weight)
+        weighted_hashes = self.hash_runs(weighted_starts, stops)
+        indices = known_hashes.find_candidates(weighted_hashes)
+        starts = np.concatenate([starts[is_run], weighted_starts[indices]])
+        order = np.argsort(starts)
+        return starts[order], np.concatenate([hashes[is_run], weighted_hashes[indices]])[order]
 
     def find_texts(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the text of each word position."""
@@ -147,7 +167,7 @@ class KnownHashes:
 
     def find_candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the positions of the hashes that are known."""
-        candidates = np.flatnonzero(self._is_present[hashes & self._mask])
+        candidates = np.flatnonzero(np.take(self._is_present, (hashes & self._mask).view(np.int64)))
         if not len(self._hashes):
             return candidates[:0]
         indices = np.minimum(np.searchsorted(self._hashes, hashes[candidates]), len(self._hashes) - 1)

@@ -36,6 +36,7 @@ from dataprep_assets.curation.word_runs import (
     count_words,
     hash_split_texts,
     hash_texts,
+    join_ranges,
     weigh_word,
 )
 from dataprep_assets.errors import ConfigError, count_of
@@ -257,18 +258,28 @@ class Benchmarks:
     def _find_parts(self, runs: WordRuns) -> Iterator[tuple[int, int, float]]:
         """Yield the best matching part of each text with a match: number of the text, number of the part, share."""
         starts, hashes = runs.find_known_runs(self._ngram * WORD, self._known)
+        if not len(starts):
+            return
+        # Count each n-gram of a text once.
+        texts = runs.find_texts(starts)
+        order = np.lexsort((hashes, texts))
+        texts, hashes = texts[order], hashes[order]
+        is_first = np.append(True, (texts[1:] != texts[:-1]) | (hashes[1:] != hashes[:-1]))
+        texts, hashes = texts[is_first], hashes[is_first]
         # `_hashes` is sorted, so the owners of each n-gram are at the positions [low, high) of `_owners`.
         lows = np.searchsorted(self._hashes, hashes, side="left")
         highs = np.searchsorted(self._hashes, hashes, side="right")
-        text_of = runs.find_texts(starts)
-        for text in np.unique(text_of).tolist():
-            ranges = np.unique(np.column_stack([lows[text_of == text], highs[text_of == text]]), axis=0)
-            owners = np.concatenate([self._owners[a:b] for a, b in ranges.tolist()])
-            parts, counts = np.unique(owners, return_counts=True)
-            share = np.where(counts >= self._fewest[parts], counts / self._sizes[parts], 0)
-            best = int(np.lexsort((parts, -self._sizes[parts], -share))[0])
-            if share[best]:
-                yield text, int(parts[best]), float(share[best])
+        owners = self._owners[join_ranges(lows, highs)]
+        parts_of_texts, counts = np.unique(
+            np.repeat(texts, highs - lows) * len(self._sizes) + owners, return_counts=True
+        )
+        texts, parts = np.divmod(parts_of_texts, len(self._sizes))
+        shares = np.where(counts >= self._fewest[parts], counts / self._sizes[parts], 0)
+        order = np.lexsort((parts, -self._sizes[parts], -shares, texts))
+        best = order[np.append(True, np.diff(texts[order]) > 0)]
+        for text, part, share in zip(texts[best].tolist(), parts[best].tolist(), shares[best].tolist(), strict=True):
+            if share:
+                yield text, part, share
 
 
 def _is_long(text: str, weights: Sequence[int], min_words: int) -> bool:
