@@ -5,8 +5,8 @@ letters, numbers or bullets between them. A document contains the item if it has
 close to each other. Enough means at least `min_words` words, or all words if the texts have fewer. The found texts must
 include the question, or else all other texts.
 
-Candidates are found by anchors. The anchor of a text is its rarest short run of words. Where a document contains an
-anchor, the surrounding words are compared.
+Candidates are found by anchors. The anchor of a text is its rarest short run of words. A document without a text's
+anchor does not contain the text. If the remaining texts may be enough, the words around the anchors are compared.
 
 Entry points: `WholeItem`, `build_whole_item`, `WholeItemIndex`.
 """
@@ -14,12 +14,14 @@ Entry points: `WholeItem`, `build_whole_item`, `WholeItemIndex`.
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dataprep_assets.curation.benchmarks.items import ItemText
 from dataprep_assets.curation.duplicates.words import split_words
-from dataprep_assets.curation.word_runs import WORD, KnownHashes, WordRuns, hash_split_texts
+from dataprep_assets.curation.word_runs import WORD, KnownHashes, WordRuns, hash_split_texts, join_ranges
 
 _ANCHOR_WORDS = 4
 """Words per anchor."""
@@ -96,16 +98,28 @@ class WholeItemIndex:
         # Search only for the first of several items with the same texts, because a match cannot distinguish them.
         first_numbers: dict[frozenset[str], int] = {}
         leaders = [first_numbers.setdefault(frozenset(item.joined), number) for number, item in enumerate(wholes)]
-        anchors = _group_items_by_anchor(
-            [wholes[number] for number in first_numbers.values()], list(first_numbers.values())
-        )
-        anchored = {number for owners in anchors.values() for number in owners}
+        anchors = _group_texts_by_anchor(wholes, list(first_numbers.values()))
+        anchored = {number for owners in anchors.values() for number, _ in owners}
         self.names = {item.name for item, number in zip(wholes, leaders, strict=True) if number in anchored}
         self.common = {item.name for item, number in zip(wholes, leaders, strict=True) if number not in anchored}
         self.looked_for = [wholes[number] for number in sorted(anchored)]
         self._wholes, self._questions = wholes, _find_questions(wholes)
-        self._anchors = anchors
-        self._known = KnownHashes(np.array(sorted(anchors), np.uint64))
+        self._hashes = np.array(sorted(anchors), np.uint64)
+        self._known = KnownHashes(self._hashes)
+        # The texts with each anchor, one anchor after the other: `_ends` has the end of each anchor's texts.
+        owners = [anchors[anchor] for anchor in self._hashes.tolist()]
+        self._ends = np.cumsum([0, *map(len, owners)])
+        texts = [text for texts in owners for text in texts]
+        self._items = np.array([number for number, _ in texts], np.int64)
+        self._weights = np.array([wholes[number].weights[index] for number, index in texts], np.int64)
+        self._is_question = np.array([self._questions[number] == index for number, index in texts], np.bool_)
+        self._needed = np.array([item.needed for item in wholes], np.int64)
+        has_question = np.array([question is not None for question in self._questions], np.bool_)
+        self._other_texts = np.array([len(item.parts) for item in wholes], np.int64) - has_question
+        # A text without an anchor may be in any document.
+        self._free_weights = np.array([sum(item.weights) for item in wholes], np.int64) - self._sum_texts(self._weights)
+        self._free_texts = self._other_texts + has_question - self._sum_texts(np.ones_like(self._items))
+        self._free_questions = has_question - self._sum_texts(self._is_question)
 
     def find_best(self, texts: Sequence[str], runs: WordRuns) -> Iterator[tuple[int, str, float]]:
         """Yield the best item of each text that contains one: the text's number, the item's name, the share.
@@ -114,36 +128,74 @@ class WholeItemIndex:
             texts: The texts.
             runs: The runs of their words.
         """
-        starts, hashes = runs.find_known_runs(_ANCHOR_WORDS * WORD, self._known)
         best: dict[int, tuple[float, int, int]] = {}
         last_offsets: dict[tuple[int, int], int] = {}
-        indices, ends = runs.find_texts(starts).tolist(), runs.ends.tolist()
-        # Split only texts with an anchor, because this takes longer than the search.
-        words = {text: split_words(texts[text]) for text in set(indices)}
-        for text, start, anchor in zip(indices, starts.tolist(), hashes.tolist(), strict=True):
+        words: dict[int, list[str]] = {}
+        ends = runs.ends.tolist()
+        for text, start, number in self._find_candidates(runs):
+            # Split only texts with a candidate, because this takes longer than the search.
+            if text not in words:
+                words[text] = split_words(texts[text])
             offset = start - (ends[text - 1] if text else 0)
-            for number in self._anchors[anchor]:
-                item = self._wholes[number]
-                span = 2 * item.words + _ADDITIONAL_WORDS
-                # Skip an anchor near the last compared anchor, because the words around it were already compared with
-                # this item.
-                if offset - last_offsets.get((text, number), -span) < span // 2:
-                    continue
-                last_offsets[text, number] = offset
-                around = " ".join(words[text][max(0, offset - span) : offset + span])
-                if share := item.compute_share(f" {around} ", self._questions[number]):
-                    best[text] = max(best.get(text, (0.0, 0, 0)), (share, item.words, -number))
+            item = self._wholes[number]
+            span = 2 * item.words + _ADDITIONAL_WORDS
+            # Skip an anchor near the last compared anchor, because the words around it were already compared with
+            # this item.
+            if offset - last_offsets.get((text, number), -span) < span // 2:
+                continue
+            last_offsets[text, number] = offset
+            around = " ".join(words[text][max(0, offset - span) : offset + span])
+            if share := item.compute_share(f" {around} ", self._questions[number]):
+                best[text] = max(best.get(text, (0.0, 0, 0)), (share, item.words, -number))
         for text, (share, _, number) in best.items():
             yield text, self._wholes[-number].name, share
 
+    def _find_candidates(self, runs: WordRuns) -> Iterator[tuple[int, int, int]]:
+        """Yield the text and the start of each anchor, and the number of an item that the text may contain."""
+        starts, hashes = runs.find_known_runs(_ANCHOR_WORDS * WORD, self._known)
+        if not len(starts):
+            return
+        texts, anchors = runs.find_texts(starts), np.searchsorted(self._hashes, hashes)
+        possible_items = self._find_possible_items(texts, anchors)
+        possible_texts = np.unique(possible_items // len(self._wholes))
+        is_possible = np.isin(texts, possible_texts)
+        texts, starts, anchors = texts[is_possible], starts[is_possible], anchors[is_possible]
+        indices = join_ranges(self._ends[anchors], self._ends[anchors + 1])
+        sizes = self._ends[anchors + 1] - self._ends[anchors]
+        numbers = self._items[indices]
+        texts, starts = np.repeat(texts, sizes), np.repeat(starts, sizes)
+        is_possible = np.isin(texts * len(self._wholes) + numbers, possible_items)
+        yield from zip(
+            texts[is_possible].tolist(), starts[is_possible].tolist(), numbers[is_possible].tolist(), strict=True
+        )
 
-def _group_items_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int]) -> dict[int, list[int]]:
-    """Return the hash of each anchor → the numbers of the items with a text whose rarest run is this anchor."""
-    numbers_by_text: dict[str, list[int]] = defaultdict(list)
-    for item, number in zip(wholes, numbers, strict=True):
-        for joined_text in item.joined:
-            numbers_by_text[joined_text].append(number)
-    texts = hash_split_texts([joined_text.split(" ") for joined_text in numbers_by_text])
+    def _find_possible_items(self, texts: NDArray[np.int64], anchors: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the items that each text may contain, in view of all its anchors: text times items plus item."""
+        texts, anchors = np.divmod(np.unique(texts * len(self._hashes) + anchors), len(self._hashes))
+        indices = join_ranges(self._ends[anchors], self._ends[anchors + 1])
+        texts = np.repeat(texts, self._ends[anchors + 1] - self._ends[anchors])
+        pairs, inverse = np.unique(texts * len(self._wholes) + self._items[indices], return_inverse=True)
+        items = pairs % len(self._wholes)
+        weights = self._free_weights[items] + np.bincount(inverse, self._weights[indices])
+        counts = self._free_texts[items] + np.bincount(inverse)
+        has_question = self._free_questions[items] + np.bincount(inverse, self._is_question[indices]) > 0
+        is_possible = (weights >= self._needed[items]) & (counts >= 2)
+        is_possible &= has_question | (counts >= self._other_texts[items])
+        possible_pairs: NDArray[np.int64] = pairs[is_possible]
+        return possible_pairs
+
+    def _sum_texts(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the sum over the texts with an anchor of each item."""
+        return np.bincount(self._items, values, len(self._wholes)).astype(np.int64)
+
+
+def _group_texts_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
+    """Return the hash of each anchor → the texts whose rarest run is this anchor: number of the item, index in it."""
+    texts_by_words: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for number in numbers:
+        for index, joined_text in enumerate(wholes[number].joined):
+            texts_by_words[joined_text].append((number, index))
+    texts = hash_split_texts([joined_text.split(" ") for joined_text in texts_by_words])
     starts, stops = texts.find_runs_of_weight(_ANCHOR_WORDS * WORD)
     hashes = texts.hash_runs(starts, stops).tolist()
     frequent = Counter(hashes)
@@ -151,12 +203,14 @@ def _group_items_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int]) 
     for text, run in zip(texts.find_texts(starts).tolist(), hashes, strict=True):
         if text not in rarest or frequent[run] < frequent[rarest[text]]:
             rarest[text] = run
-    owners = list(numbers_by_text.values())
-    anchors: dict[int, set[int]] = defaultdict(set)
+    owners = list(texts_by_words.values())
+    anchors: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for text, run in rarest.items():
-        anchors[run].update(owners[text])
+        anchors[run] += owners[text]
     return {
-        run: sorted(items_of_run) for run, items_of_run in anchors.items() if len(items_of_run) <= _MAX_ITEMS_PER_ANCHOR
+        run: sorted(texts_of_run)
+        for run, texts_of_run in anchors.items()
+        if len({number for number, _ in texts_of_run}) <= _MAX_ITEMS_PER_ANCHOR
     }
 
 
