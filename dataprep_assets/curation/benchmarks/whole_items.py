@@ -14,7 +14,7 @@ Entry points: `WholeItem`, `build_whole_item`, `WholeItemIndex`.
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ _ANCHOR_WORDS = 4
 """Words per anchor."""
 _MAX_ITEMS_PER_ANCHOR = 64
 """Maximum number of items with the same anchor. More common anchors cause too many false candidates."""
+_BLOCK_ANCHORS = 1 << 14
+"""Number of anchors of documents that are compared at once, which limits memory, because many items may have each."""
 _INSTRUCTION, _SHARED = 0.1, 3
 """Minimum share of a set's items, and number of items, that make a text an instruction instead of a question."""
 _ADDITIONAL_WORDS = 24
@@ -72,6 +74,16 @@ class WholeItem:
         return weight / sum(self.weights)
 
 
+class _AnchoredText(NamedTuple):
+    """A text with an anchor: item, index in it, words before the anchor, number of words, and hash of all words."""
+
+    item: int
+    index: int
+    offset: int
+    words: int
+    hash: int
+
+
 def build_whole_item(name: str, short: Sequence[ShortItem], ngram: int, min_words: int) -> WholeItem | None:
     """Combine an item's short texts; return None for fewer than two texts, or fewer words than an n-gram.
 
@@ -99,7 +111,7 @@ class WholeItemIndex:
         first_numbers: dict[frozenset[str], int] = {}
         leaders = [first_numbers.setdefault(frozenset(item.joined), number) for number, item in enumerate(wholes)]
         anchors = _group_texts_by_anchor(wholes, list(first_numbers.values()))
-        anchored = {number for owners in anchors.values() for number, _ in owners}
+        anchored = {text.item for texts in anchors.values() for text in texts}
         self.names = {item.name for item, number in zip(wholes, leaders, strict=True) if number in anchored}
         self.common = {item.name for item, number in zip(wholes, leaders, strict=True) if number not in anchored}
         self.looked_for = [wholes[number] for number in sorted(anchored)]
@@ -110,9 +122,12 @@ class WholeItemIndex:
         owners = [anchors[anchor] for anchor in self._hashes.tolist()]
         self._ends = np.cumsum([0, *map(len, owners)])
         texts = [text for texts in owners for text in texts]
-        self._items = np.array([number for number, _ in texts], np.int64)
-        self._weights = np.array([wholes[number].weights[index] for number, index in texts], np.int64)
-        self._is_question = np.array([self._questions[number] == index for number, index in texts], np.bool_)
+        self._items = np.array([text.item for text in texts], np.int64)
+        self._weights = np.array([wholes[text.item].weights[text.index] for text in texts], np.int64)
+        self._is_question = np.array([self._questions[text.item] == text.index for text in texts], np.bool_)
+        self._offsets = np.array([text.offset for text in texts], np.int64)
+        self._sizes = np.array([text.words for text in texts], np.int64)
+        self._text_hashes = np.array([text.hash for text in texts], np.uint64)
         self._needed = np.array([item.needed for item in wholes], np.int64)
         has_question = np.array([question is not None for question in self._questions], np.bool_)
         self._other_texts = np.array([len(item.parts) for item in wholes], np.int64) - has_question
@@ -120,6 +135,8 @@ class WholeItemIndex:
         self._free_weights = np.array([sum(item.weights) for item in wholes], np.int64) - self._sum_texts(self._weights)
         self._free_texts = self._other_texts + has_question - self._sum_texts(np.ones_like(self._items))
         self._free_questions = has_question - self._sum_texts(self._is_question)
+        numbers = np.arange(len(wholes))
+        self._is_free = self._may_contain(numbers, self._free_weights, self._free_texts, self._free_questions > 0)
 
     def find_best(self, texts: Sequence[str], runs: WordRuns) -> Iterator[tuple[int, str, float]]:
         """Yield the best item of each text that contains one: the text's number, the item's name, the share.
@@ -153,64 +170,90 @@ class WholeItemIndex:
     def _find_candidates(self, runs: WordRuns) -> Iterator[tuple[int, int, int]]:
         """Yield the text and the start of each anchor, and the number of an item that the text may contain."""
         starts, hashes = runs.find_known_runs(_ANCHOR_WORDS * WORD, self._known)
-        if not len(starts):
-            return
         texts, anchors = runs.find_texts(starts), np.searchsorted(self._hashes, hashes)
-        possible_items = self._find_possible_items(texts, anchors)
-        possible_texts = np.unique(possible_items // len(self._wholes))
-        is_possible = np.isin(texts, possible_texts)
-        texts, starts, anchors = texts[is_possible], starts[is_possible], anchors[is_possible]
-        indices = join_ranges(self._ends[anchors], self._ends[anchors + 1])
-        sizes = self._ends[anchors + 1] - self._ends[anchors]
-        numbers = self._items[indices]
-        texts, starts = np.repeat(texts, sizes), np.repeat(starts, sizes)
-        is_possible = np.isin(texts * len(self._wholes) + numbers, possible_items)
-        yield from zip(
-            texts[is_possible].tolist(), starts[is_possible].tolist(), numbers[is_possible].tolist(), strict=True
-        )
+        possible_items = self._find_possible_items(runs, texts, starts, anchors)
+        is_possible = np.isin(texts, possible_items // max(1, len(self._wholes)))
+        for texts_, starts_, owners in self._join_owners(texts[is_possible], starts[is_possible], anchors[is_possible]):
+            items = self._items[owners]
+            indices = np.flatnonzero(np.isin(texts_ * len(self._wholes) + items, possible_items))
+            yield from zip(texts_[indices].tolist(), starts_[indices].tolist(), items[indices].tolist(), strict=True)
 
-    def _find_possible_items(self, texts: NDArray[np.int64], anchors: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _find_possible_items(
+        self, runs: WordRuns, texts: NDArray[np.int64], starts: NDArray[np.int64], anchors: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
         """Return the items that each text may contain, in view of all its anchors: text times items plus item."""
-        texts, anchors = np.divmod(np.unique(texts * len(self._hashes) + anchors), len(self._hashes))
-        indices = join_ranges(self._ends[anchors], self._ends[anchors + 1])
-        texts = np.repeat(texts, self._ends[anchors + 1] - self._ends[anchors])
-        pairs, inverse = np.unique(texts * len(self._wholes) + self._items[indices], return_inverse=True)
-        items = pairs % len(self._wholes)
-        weights = self._free_weights[items] + np.bincount(inverse, self._weights[indices])
-        counts = self._free_texts[items] + np.bincount(inverse)
-        has_question = self._free_questions[items] + np.bincount(inverse, self._is_question[indices]) > 0
-        is_possible = (weights >= self._needed[items]) & (counts >= 2)
-        is_possible &= has_question | (counts >= self._other_texts[items])
-        possible_pairs: NDArray[np.int64] = pairs[is_possible]
+        found = [np.empty(0, np.int64)]
+        for texts_, starts_, owners in self._join_owners(texts, starts, anchors):
+            begins = starts_ - self._offsets[owners]
+            stops = begins + self._sizes[owners]
+            fits = np.flatnonzero((runs.find_texts(begins) == texts_) & (stops <= runs.ends[texts_]) & (begins >= 0))
+            is_there = self._is_free[self._items[owners]]
+            hashes = runs.hash_runs(begins[fits], stops[fits])
+            is_there[fits] |= hashes == self._text_hashes[owners[fits]]
+            found.append(np.unique(texts_[is_there] * len(self._items) + owners[is_there]))
+        texts, owners = np.divmod(np.unique(np.concatenate(found)), max(1, len(self._items)))
+        pairs, inverse = np.unique(texts * len(self._wholes) + self._items[owners], return_inverse=True)
+        items = pairs % max(1, len(self._wholes))
+        possible_pairs: NDArray[np.int64] = pairs[
+            self._may_contain(
+                items,
+                self._free_weights[items] + np.bincount(inverse, self._weights[owners]),
+                self._free_texts[items] + np.bincount(inverse),
+                self._free_questions[items] + np.bincount(inverse, self._is_question[owners]) > 0,
+            )
+        ]
         return possible_pairs
+
+    def _may_contain(
+        self, items: NDArray[np.int64], weights: NDArray[Any], counts: NDArray[Any], has_question: NDArray[Any]
+    ) -> NDArray[np.bool_]:
+        """Return whether items can have a share, as `compute_share` decides, if these of their texts are there."""
+        is_possible: NDArray[np.bool_] = (weights >= self._needed[items]) & (counts >= 2)
+        return is_possible & (has_question | (counts >= self._other_texts[items]))
+
+    def _join_owners(
+        self, texts: NDArray[np.int64], starts: NDArray[np.int64], anchors: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield, in blocks, the text and the start of each anchor for each of the anchor's texts of items."""
+        for first in range(0, len(starts), _BLOCK_ANCHORS):
+            block = slice(first, first + _BLOCK_ANCHORS)
+            lows, highs = self._ends[anchors[block]], self._ends[anchors[block] + 1]
+            yield (
+                np.repeat(texts[block], highs - lows),
+                np.repeat(starts[block], highs - lows),
+                join_ranges(lows, highs),
+            )
 
     def _sum_texts(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Return the sum over the texts with an anchor of each item."""
         return np.bincount(self._items, values, len(self._wholes)).astype(np.int64)
 
 
-def _group_texts_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
-    """Return the hash of each anchor → the texts whose rarest run is this anchor: number of the item, index in it."""
-    texts_by_words: dict[str, list[tuple[int, int]]] = defaultdict(list)
+def _group_texts_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int]) -> dict[int, list[_AnchoredText]]:
+    """Return the hash of each anchor → the texts of the items with these numbers whose rarest run is this anchor."""
+    places: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for number in numbers:
         for index, joined_text in enumerate(wholes[number].joined):
-            texts_by_words[joined_text].append((number, index))
-    texts = hash_split_texts([joined_text.split(" ") for joined_text in texts_by_words])
+            places[joined_text].append((number, index))
+    texts = hash_split_texts([joined_text.split(" ") for joined_text in places])
     starts, stops = texts.find_runs_of_weight(_ANCHOR_WORDS * WORD)
     hashes = texts.hash_runs(starts, stops).tolist()
     frequent = Counter(hashes)
-    rarest: dict[int, int] = {}
-    for text, run in zip(texts.find_texts(starts).tolist(), hashes, strict=True):
-        if text not in rarest or frequent[run] < frequent[rarest[text]]:
-            rarest[text] = run
-    owners = list(texts_by_words.values())
-    anchors: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for text, run in rarest.items():
-        anchors[run] += owners[text]
+    rarest: dict[int, tuple[int, int]] = {}
+    for text, start, run in zip(texts.find_texts(starts).tolist(), starts.tolist(), hashes, strict=True):
+        if text not in rarest or frequent[run] < frequent[rarest[text][0]]:
+            rarest[text] = run, start
+    sizes = np.diff(texts.ends, prepend=0)
+    begins, text_hashes = texts.ends - sizes, texts.hash_runs(texts.ends - sizes, texts.ends)
+    owners = list(places.values())
+    anchors: dict[int, list[_AnchoredText]] = defaultdict(list)
+    for text, (run, start) in rarest.items():
+        facts = start - int(begins[text]), int(sizes[text]), int(text_hashes[text])
+        anchors[run] += [_AnchoredText(number, index, *facts) for number, index in owners[text]]
     return {
         run: sorted(texts_of_run)
         for run, texts_of_run in anchors.items()
-        if len({number for number, _ in texts_of_run}) <= _MAX_ITEMS_PER_ANCHOR
+        if len({text.item for text in texts_of_run}) <= _MAX_ITEMS_PER_ANCHOR
     }
 
 
