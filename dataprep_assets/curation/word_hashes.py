@@ -137,9 +137,9 @@ def hash_words(texts: Sequence[str], *, signs: bool, key: bytes | None = None) -
     folded_texts = [fold_text(texts[index], signs=signs) for index in contextual]
     for index, text_words in _hash_groups(folded_texts, table, key):
         words[contextual[index]] = text_words
-    for index, (hashes, letters, _) in words.items():
+    for index, text_words in words.items():
         # A text without words is one word, unless it is empty.
-        if not len(hashes) and (piece := split_words(texts[index], signs=signs)):
+        if not len(text_words.hashes) and (piece := split_words(texts[index], signs=signs)):
             words[index] = _TextWords(hash_texts(piece, key), np.zeros(1, np.uint8), is_contextual=False)
     ordered_words = [_NO_WORDS, *(words[index] for index in range(len(texts)))]
     hashes, letters, _ = zip(*ordered_words, strict=True)

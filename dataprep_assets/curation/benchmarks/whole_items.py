@@ -14,6 +14,7 @@ Entry points: `WholeItem`, `build_whole_item`, `WholeItemIndex`.
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,14 +59,17 @@ class WholeItem:
     needed: int
     words: int
 
-    def compute_share(self, nearby_words: str, question: int | None) -> float:
-        """Return the share of the item in some words; 0 if they contain too little of it.
+    def find_texts(self, nearby_words: str) -> list[int]:
+        """Return the indices of the item's texts in some words, joined by blanks, with a blank at each end."""
+        return [index for index, text in enumerate(self.joined) if f" {text} " in nearby_words]
+
+    def compute_share(self, indices: Sequence[int], question: int | None) -> float:
+        """Return the share of the item in these of its texts; 0 if they are too few.
 
         Args:
-            nearby_words: Words, joined by blanks, with a blank at each end.
+            indices: Indices of texts.
             question: Index of the text that must be found unless all others are; None if all texts must be found.
         """
-        indices = [index for index, text in enumerate(self.joined) if f" {text} " in nearby_words]
         weight = sum(self.weights[index] for index in indices)
         if weight < self.needed or len(indices) < 2:
             return 0.0
@@ -128,6 +132,8 @@ class WholeItemIndex:
         self._offsets = np.array([text.offset for text in texts], np.int64)
         self._sizes = np.array([text.words for text in texts], np.int64)
         self._text_hashes = np.array([text.hash for text in texts], np.uint64)
+        self._words = hash_split_texts([text.split(" ") for item in wholes for text in item.joined])
+        self._first_texts = [0, *accumulate(len(item.joined) for item in wholes)]
         self._needed = np.array([item.needed for item in wholes], np.int64)
         has_question = np.array([question is not None for question in self._questions], np.bool_)
         self._other_texts = np.array([len(item.parts) for item in wholes], np.int64) - has_question
@@ -148,13 +154,22 @@ class WholeItemIndex:
         best: dict[int, tuple[float, int, int]] = {}
         last_offsets: dict[tuple[int, int], int] = {}
         words: dict[int, list[str]] = {}
+        hashes: dict[int, set[int]] = {}
         ends = runs.ends.tolist()
         for text, start, number in self._find_candidates(runs):
-            # Split only texts with a candidate, because this takes longer than the search.
+            begin = ends[text - 1] if text else 0
+            if text not in hashes:
+                hashes[text] = set(runs.hashes[begin : ends[text]].tolist())
+            item, question = self._wholes[number], self._questions[number]
+            possible_texts = [
+                index for index, text_words in enumerate(self._get_words(number)) if hashes[text].issuperset(text_words)
+            ]
+            if not item.compute_share(possible_texts, question):
+                continue
+            # Split only texts that have the words of a candidate, because this takes longer than the search.
             if text not in words:
                 words[text] = split_words(texts[text])
-            offset = start - (ends[text - 1] if text else 0)
-            item = self._wholes[number]
+            offset = start - begin
             span = 2 * item.words + _ADDITIONAL_WORDS
             # Skip an anchor near the last compared anchor, because the words around it were already compared with
             # this item.
@@ -162,10 +177,15 @@ class WholeItemIndex:
                 continue
             last_offsets[text, number] = offset
             around = " ".join(words[text][max(0, offset - span) : offset + span])
-            if share := item.compute_share(f" {around} ", self._questions[number]):
+            if share := item.compute_share(item.find_texts(f" {around} "), question):
                 best[text] = max(best.get(text, (0.0, 0, 0)), (share, item.words, -number))
         for text, (share, _, number) in best.items():
             yield text, self._wholes[-number].name, share
+
+    def _get_words(self, number: int) -> Iterator[Sequence[int]]:
+        """Yield the hashes of the words of each text of an item."""
+        for index in range(self._first_texts[number], self._first_texts[number + 1]):
+            yield self._words.hashes[self._words.ends[index - 1] if index else 0 : self._words.ends[index]].tolist()
 
     def _find_candidates(self, runs: WordRuns) -> Iterator[tuple[int, int, int]]:
         """Yield the text and the start of each anchor, and the number of an item that the text may contain."""
