@@ -81,7 +81,7 @@ def number_pieces(codes: Codes, ends: Numbers) -> Numbers:
     return numbers
 
 
-def number_values(values: Numbers) -> Numbers:
+def number_values(values: Numbers | NDArray[np.uint64]) -> Numbers:
     """Return a number per value, equal for equal values, in the order of their first occurrences."""
     import pyarrow as pa
 

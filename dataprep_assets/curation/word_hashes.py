@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.words import LETTERS, LETTERS_AND_SIGNS, fold_text, split_words
-from dataprep_assets.curation.split_texts import Numbers, group_texts
+from dataprep_assets.curation.split_texts import Numbers, find_first_indices, group_texts, number_values
 from dataprep_assets.tokenization.document_ids import hash_encoded, hash_texts
 from dataprep_assets.tokenization.short_hashes import hash_slices
 
@@ -169,11 +169,13 @@ def _hash_groups(texts: Sequence[str], table: _CharacterTable, key: bytes | None
             data, flags, contextual_texts = _fold_characters(data, table)
             is_contextual[contextual_texts] = True
         starts, ends = _find_words(flags)
-        if key is None:
-            hashes = hash_slices(data, starts, ends)
-        else:
-            slices = zip(starts.tolist(), ends.tolist(), strict=True)
-            hashes = hash_pieces([data[start:end] for start, end in slices], key)
+        hashes = hash_slices(data, starts, ends)
+        if key is not None:
+            # Compute a keyed hash once per distinct word, because it takes much longer.
+            numbers = number_values(hashes)
+            firsts = find_first_indices(numbers)
+            slices = zip(starts[firsts].tolist(), ends[firsts].tolist(), strict=True)
+            hashes = hash_encoded([data[start:end] for start, end in slices], key)[numbers]
         characters = np.frombuffer(data, np.uint8)
         letters = characters[starts] * (flags[starts] & _BEGINS > 0)
         bounds = np.searchsorted(starts, np.flatnonzero(characters == _TEXT_END)[1:-1])

@@ -1,17 +1,30 @@
 """Measure curation of text: `python -m dataprep_assets_tests.tools.bench.taggers` or `make bench-curation`.
 
 The table shows MB of text per CPU-second in one process: for each built-in tagger, for several together, which share
-the normalized and split texts, and for the signatures of near-duplicates. If datatrove and spaCy are installed, it also
-shows datatrove's filters of the same names, on the first documents.
+the normalized and split texts, for the signatures of near-duplicates, and for the search for benchmark items. Each row
+has a baseline, which reads the first documents:
+
+- for a tagger, datatrove's filter of the same name, if datatrove and spaCy are installed
+- for signatures, a loop that joins shingles and calls `rensa` per document
+- for benchmark items, a loop that looks up each joined n-gram of a document in a set
+
+Items have a question and four choices. Their texts are random walks over neighboring words of the documents, so that
+they share short phrases with documents. Of every hundred items, one is a copy of a document's words.
 """
 
 import argparse
 import itertools
+import json
+import random
+import re
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from dataprep_assets.curation.benchmarks.benchmarks import Benchmarks
+from dataprep_assets.curation.benchmarks.items import BenchmarkSet
 from dataprep_assets.curation.duplicates.banding import choose_banding
 from dataprep_assets.curation.duplicates.signatures import SignatureSettings, Signer
 from dataprep_assets.curation.tagging import load_tagger
@@ -27,6 +40,10 @@ SUBJECTS = {
 """Row of the table → its taggers."""
 _BATCH_BYTES = 4 << 20
 """Bytes of a batch, as when a corpus is built."""
+_SHINGLE, _PERMUTATIONS, _NGRAM, _MIN_WORDS = 5, 128, 8, 13
+"""The default settings of near-duplicates and of decontamination."""
+_COPIED_WORDS = 40
+_MAX_WALKED_WORDS = 2_000_000
 
 Batch = list[str]
 Measure = Callable[[Batch], object]
@@ -63,12 +80,69 @@ def _measure_seconds(measures: Sequence[Measure], batches: Sequence[Batch]) -> f
 
 def _sign(batch: Batch) -> None:
     """Compute the signatures of near-duplicates with the default settings."""
-    signer = Signer(
-        SignatureSettings(kind="near", normalization="words", shingle=5, banding=choose_banding(0.8, 128), key=None)
-    )
+    banding = choose_banding(0.8, _PERMUTATIONS)
+    signer = Signer(SignatureSettings(kind="near", normalization="words", shingle=_SHINGLE, banding=banding, key=None))
     hashes, ends = signer.compute_shingles(batch)
     signer.compute_digests(batch, batch, hashes, ends)
     signer.compute_bands(hashes, ends)
+
+
+def _sign_plainly(batch: Batch) -> None:
+    """Compute MinHash signatures of joined shingles, one document after the other."""
+    from rensa import RMinHash
+
+    for text in batch:
+        minhash = RMinHash(num_perm=_PERMUTATIONS, seed=42)
+        minhash.update(_join_runs(text, _SHINGLE))
+        minhash.digest()
+
+
+def _join_runs(text: str, size: int) -> list[str]:
+    """Return the runs of this many words of a text."""
+    words = re.findall(r"\w+", text.lower())
+    return [" ".join(words[start : start + size]) for start in range(len(words) - size + 1)]
+
+
+def invent_items(texts: Sequence[str], count: int, seed: int = 1) -> Iterator[dict[str, object]]:
+    """Yield items of a benchmark (see the module's docstring)."""
+    draw = random.Random(seed)
+    words: list[str] = []
+    for text in draw.sample(texts, len(texts)):
+        words += text.split()
+        if len(words) > _MAX_WALKED_WORDS:
+            break
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(words):
+        places.setdefault(word, []).append(place)
+
+    def walk(size: int) -> str:
+        walked: list[str] = []
+        place = draw.randrange(len(words))
+        while len(walked) < size:
+            walked += words[place : place + draw.randint(1, 3)]
+            place = (draw.choice(places[walked[-1]]) + 1) % len(words)
+        return " ".join(walked[:size])
+
+    for number in range(count):
+        start = draw.randrange(len(words) - _COPIED_WORDS)
+        copied = " ".join(words[start : start + _COPIED_WORDS])
+        question = walk(draw.randint(8, 12) if number % 2 else draw.randint(13, 60)) if number % 100 else copied
+        choices = [walk(draw.randint(2, 6)) for _ in range(4)]
+        yield {"question": question, "choices": choices, "answer": draw.choice("ABCD")}
+
+
+def _load_searches(texts: Sequence[str], count: int) -> tuple[Measure, Measure]:
+    """Return the search for some items, and a plain loop that searches for their n-grams."""
+    items = list(invent_items(texts, count))
+    with tempfile.TemporaryDirectory(prefix="dataprep-bench-taggers-") as folder:
+        path = Path(folder) / "items.jsonl"
+        path.write_text("".join(json.dumps(item) + "\n" for item in items), encoding="utf-8")
+        benchmarks = Benchmarks([BenchmarkSet(name="items", path=path)], _NGRAM, _MIN_WORDS)
+    known = {run for item in items for run in _join_runs(str(item["question"]), _NGRAM)}
+    return (
+        benchmarks.find_best_matches,
+        lambda batch: [any(run in known for run in _join_runs(text, _NGRAM)) for text in batch],
+    )
 
 
 def _load_filters() -> Mapping[str, Measure]:
@@ -102,28 +176,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, default=SAMPLE / "data", help="folder of .jsonl.zst files")
     parser.add_argument("--times", type=int, default=1, help="how often the documents are read")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--datatrove-documents", type=int, default=300, help="0 to measure no filter")
+    parser.add_argument("--items", type=int, nargs="*", default=[1_000, 100_000], help="numbers of benchmark items")
+    parser.add_argument("--baseline-documents", type=int, default=300, help="0 to measure no baseline")
     options = parser.parse_args(argv)
     texts = [text for path in sorted(options.data.rglob("*.jsonl.zst")) for text in texts_of(path)]
     batches = list(_yield_batches(texts)) * options.times
     subjects: dict[str, list[Measure]] = {
         row: [load_tagger(name).tag for name in names] for row, names in SUBJECTS.items()
     }
-    subjects["signatures"] = [_sign]
+    subjects["signatures"], baselines = [_sign], {"signatures": [_sign_plainly]}
+    for count in options.items:
+        search, plain_search = _load_searches(texts, count)
+        subjects[f"{count:,} items"], baselines[f"{count:,} items"] = [search], [plain_search]
     print(f"{len(texts):,} documents, {_count_bytes(texts) / 1e6:.1f} MB of text", flush=True)
     rates = measure_rates(subjects, batches, options.runs)
-    filter_rates: Mapping[str, float] = {}
-    if options.datatrove_documents:
+    baseline_rates: Mapping[str, float] = {}
+    if options.baseline_documents:
         try:
-            filters = {name: [measure] for name, measure in _load_filters().items()}
+            baselines |= {name: [measure] for name, measure in _load_filters().items()}
         except ImportError as error:
             print(f"datatrove's filters are not measured: {error}")
-        else:
-            filter_rates = measure_rates(filters, [texts[: options.datatrove_documents]], 1)
-    print(f"{'MB per CPU-second':<24}{'dataprep':>10}{'datatrove':>11}{'ratio':>7}")
+        baseline_rates = measure_rates(baselines, [texts[: options.baseline_documents]], 1)
+    print(f"{'MB per CPU-second':<24}{'dataprep':>10}{'baseline':>10}{'ratio':>7}")
     for name, rate in rates.items():
-        filter_rate = filter_rates.get(name)
-        comparison = f"{filter_rate:>11.2f}{rate / filter_rate:>7.1f}" if filter_rate else ""
+        baseline_rate = baseline_rates.get(name)
+        comparison = f"{baseline_rate:>10.2f}{rate / baseline_rate:>7.1f}" if baseline_rate else ""
         print(f"{name:<24}{rate:>10.1f}{comparison}")
     return 0
 
