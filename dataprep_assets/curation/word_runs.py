@@ -25,6 +25,8 @@ WORD = 6
 """Weight of a word, in a unit in which all weights are integers."""
 _LETTER, _ALPHABETIC_LETTER = 4, 2
 _FIRST_KANA = 0x3040
+_FIRST_KANA_BYTE = 0xE3
+"""First byte of kana and of all later letters of these scripts in UTF-8."""
 _BASE = 0x9E3779B97F4A7C15
 _HALF = np.uint64(32)
 _BLOCK_WORDS = 1 << 15
@@ -52,7 +54,7 @@ def hash_texts(texts: Sequence[str]) -> "WordRuns":
     words = hash_words(texts, signs=False)
     weights = None
     if words.letters.any():
-        weights = np.where(words.letters >= 0xE3, _LETTER, _ALPHABETIC_LETTER)
+        weights = np.where(words.letters >= _FIRST_KANA_BYTE, _LETTER, _ALPHABETIC_LETTER)
         weights[words.letters == 0] = WORD
     return WordRuns(np.cumsum(words.counts), words.hashes, weights)
 
@@ -72,7 +74,8 @@ def hash_split_texts(texts: Sequence[Sequence[str]]) -> "WordRuns":
 def join_ranges(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return all numbers of the ranges from `starts` to `stops`, exclusive, one range after the other."""
     sizes = stops - starts
-    return np.arange(int(sizes.sum())) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+    numbers: NDArray[np.int64] = np.arange(int(sizes.sum())) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+    return numbers
 
 
 @dataclass(frozen=True, eq=False)

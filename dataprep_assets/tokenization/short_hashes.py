@@ -62,7 +62,8 @@ def _hash_up_to_3(words: NDArray[np.uint64], sizes: NDArray[np.uint64] | np.uint
     values *= np.uint64(0xC2B2AE3D27D4EB4F)
     values ^= values >> np.uint64(29)
     values *= np.uint64(0x165667B19E3779F9)
-    return values ^ values >> np.uint64(32)
+    values ^= values >> np.uint64(32)
+    return values
 
 
 def _hash_up_to_8(words: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -73,7 +74,8 @@ def _hash_up_to_8(words: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> NDArr
     values *= factor
     values ^= (values >> np.uint64(35)) + sizes
     values *= factor
-    return values ^ values >> np.uint64(28)
+    values ^= values >> np.uint64(28)
+    return values
 
 
 def _hash_up_to_16(
@@ -83,7 +85,8 @@ def _hash_up_to_16(
     values = sizes + first.byteswap() + last + _multiply_and_fold(first, last)
     values ^= values >> np.uint64(37)
     values *= np.uint64(0x165667919E3779F9)
-    return values ^ values >> np.uint64(32)
+    values ^= values >> np.uint64(32)
+    return values
 
 
 def _multiply_and_fold(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -93,4 +96,5 @@ def _multiply_and_fold(first: NDArray[np.uint64], second: NDArray[np.uint64]) ->
     low, cross = first_low * second_low, first_high * second_low
     middle = (low >> half) + (cross & _LOW) + first_low * second_high
     high = first_high * second_high + (cross >> half) + (middle >> half)
-    return high ^ (middle << half | low & _LOW)
+    high ^= middle << half | low & _LOW
+    return high

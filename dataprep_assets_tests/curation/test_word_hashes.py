@@ -20,7 +20,7 @@ _PARTS = (
     "\u3000 \u200d \u00ad \ufe0f \ufeff \u2019 \u201c \u2013 \u2212 \u3002 \uff0c \U0001f600 "
     "\U0001f469\u200d\U0001f680 \U00020000 \U0001d400 \ufdfa \u01c5 \u023a \u10a0 \u13a0 \uab70 \x00 \x1c "
     "\x85 \u2028 _ - . 42 "
-).split(" ")
+).split(" ")  # noqa: SIM905
 _CHARACTERS = sorted({*"".join(_PARTS), "\ud800", "\n"})
 texts = st.one_of(
     st.text(st.sampled_from(_CHARACTERS), max_size=30),

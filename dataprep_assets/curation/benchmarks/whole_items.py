@@ -79,10 +79,10 @@ class WholeItem:
 
 
 class _AnchoredText(NamedTuple):
-    """A text with an anchor: item, index in it, words before the anchor, number of words, and hash of all words."""
+    """A text with an anchor: item, place in it, words before the anchor, number of words, and hash of all words."""
 
     item: int
-    index: int
+    place: int
     offset: int
     words: int
     hash: int
@@ -114,7 +114,7 @@ class WholeItemIndex:
         # Search only for the first of several items with the same texts, because a match cannot distinguish them.
         first_numbers: dict[frozenset[str], int] = {}
         leaders = [first_numbers.setdefault(frozenset(item.joined), number) for number, item in enumerate(wholes)]
-        anchors = _group_texts_by_anchor(wholes, list(first_numbers.values()))
+        anchors = _group_anchor_textsby_anchor(wholes, list(first_numbers.values()))
         anchored = {text.item for texts in anchors.values() for text in texts}
         self.names = {item.name for item, number in zip(wholes, leaders, strict=True) if number in anchored}
         self.common = {item.name for item, number in zip(wholes, leaders, strict=True) if number not in anchored}
@@ -127,8 +127,8 @@ class WholeItemIndex:
         self._ends = np.cumsum([0, *map(len, owners)])
         texts = [text for texts in owners for text in texts]
         self._items = np.array([text.item for text in texts], np.int64)
-        self._weights = np.array([wholes[text.item].weights[text.index] for text in texts], np.int64)
-        self._is_question = np.array([self._questions[text.item] == text.index for text in texts], np.bool_)
+        self._weights = np.array([wholes[text.item].weights[text.place] for text in texts], np.int64)
+        self._is_question = np.array([self._questions[text.item] == text.place for text in texts], np.bool_)
         self._offsets = np.array([text.offset for text in texts], np.int64)
         self._sizes = np.array([text.words for text in texts], np.int64)
         self._text_hashes = np.array([text.hash for text in texts], np.uint64)
@@ -193,25 +193,31 @@ class WholeItemIndex:
         texts, anchors = runs.find_texts(starts), np.searchsorted(self._hashes, hashes)
         possible_items = self._find_possible_items(runs, texts, starts, anchors)
         is_possible = np.isin(texts, possible_items // max(1, len(self._wholes)))
-        for texts_, starts_, owners in self._join_owners(texts[is_possible], starts[is_possible], anchors[is_possible]):
+        for anchor_texts, anchor_starts, owners in self._join_owners(
+            texts[is_possible], starts[is_possible], anchors[is_possible]
+        ):
             items = self._items[owners]
-            indices = np.flatnonzero(np.isin(texts_ * len(self._wholes) + items, possible_items))
-            yield from zip(texts_[indices].tolist(), starts_[indices].tolist(), items[indices].tolist(), strict=True)
+            indices = np.flatnonzero(np.isin(anchor_texts * len(self._wholes) + items, possible_items))
+            yield from zip(
+                anchor_texts[indices].tolist(), anchor_starts[indices].tolist(), items[indices].tolist(), strict=True
+            )
 
     def _find_possible_items(
         self, runs: WordRuns, texts: NDArray[np.int64], starts: NDArray[np.int64], anchors: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return the items that each text may contain, in view of all its anchors: text times items plus item."""
-        found = [np.empty(0, np.int64)]
-        for texts_, starts_, owners in self._join_owners(texts, starts, anchors):
-            begins = starts_ - self._offsets[owners]
+        owners_of_texts = [np.empty(0, np.int64)]
+        for anchor_texts, anchor_starts, owners in self._join_owners(texts, starts, anchors):
+            begins = anchor_starts - self._offsets[owners]
             stops = begins + self._sizes[owners]
-            fits = np.flatnonzero((runs.find_texts(begins) == texts_) & (stops <= runs.ends[texts_]) & (begins >= 0))
-            is_there = self._is_free[self._items[owners]]
+            fits = np.flatnonzero(
+                (runs.find_texts(begins) == anchor_texts) & (stops <= runs.ends[anchor_texts]) & (begins >= 0)
+            )
+            is_counted = self._is_free[self._items[owners]]
             hashes = runs.hash_runs(begins[fits], stops[fits])
-            is_there[fits] |= hashes == self._text_hashes[owners[fits]]
-            found.append(np.unique(texts_[is_there] * len(self._items) + owners[is_there]))
-        texts, owners = np.divmod(np.unique(np.concatenate(found)), max(1, len(self._items)))
+            is_counted[fits] |= hashes == self._text_hashes[owners[fits]]
+            owners_of_texts.append(np.unique(anchor_texts[is_counted] * len(self._items) + owners[is_counted]))
+        texts, owners = np.divmod(np.unique(np.concatenate(owners_of_texts)), max(1, len(self._items)))
         pairs, inverse = np.unique(texts * len(self._wholes) + self._items[owners], return_inverse=True)
         items = pairs % max(1, len(self._wholes))
         possible_pairs: NDArray[np.int64] = pairs[
@@ -249,7 +255,7 @@ class WholeItemIndex:
         return np.bincount(self._items, values, len(self._wholes)).astype(np.int64)
 
 
-def _group_texts_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int]) -> dict[int, list[_AnchoredText]]:
+def _group_anchor_textsby_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int]) -> dict[int, list[_AnchoredText]]:
     """Return the hash of each anchor → the texts of the items with these numbers whose rarest run is this anchor."""
     places: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for number in numbers:
@@ -271,9 +277,9 @@ def _group_texts_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int]) 
         facts = start - int(begins[text]), int(sizes[text]), int(text_hashes[text])
         anchors[run] += [_AnchoredText(number, index, *facts) for number, index in owners[text]]
     return {
-        run: sorted(texts_of_run)
-        for run, texts_of_run in anchors.items()
-        if len({text.item for text in texts_of_run}) <= _MAX_ITEMS_PER_ANCHOR
+        run: sorted(anchor_textsof_run)
+        for run, anchor_textsof_run in anchors.items()
+        if len({text.item for text in anchor_textsof_run}) <= _MAX_ITEMS_PER_ANCHOR
     }
 
 

@@ -48,8 +48,8 @@ class ShingleHashes:
     def _combine(self, words: Hashes, counts: Numbers) -> tuple[Hashes, Numbers]:
         """Return the shingle sets of texts, given the hash of each word and the number of words of each text."""
         size, ends = self._words, np.cumsum(counts)
-        # Combine the words of each window into a polynomial hash. Each step adds one word to every window of a block, so
-        # that NumPy does the work, in the processor's cache.
+        # Combine the words of each window into a polynomial hash. Each step adds one word to every window of a block,
+        # so that NumPy does the work in the processor's cache.
         hashes = words.copy()
         for first in range(0, len(words) - size + 1, _BLOCK_WINDOWS):
             block = hashes[first : min(first + _BLOCK_WINDOWS, len(words) - size + 1)]

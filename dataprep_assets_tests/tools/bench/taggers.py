@@ -8,8 +8,8 @@ has a baseline, which reads the first documents:
 - for signatures, a loop that joins shingles and calls `rensa` per document
 - for benchmark items, a loop that looks up each joined n-gram of a document in a set
 
-Items have a question and four choices. Their texts are random walks over neighboring words of the documents, so that
-they share short phrases with documents. Of every hundred items, one is a copy of a document's words.
+Items have a question and four choices, which are words drawn from the documents. Ten questions are copies of a
+document's words.
 """
 
 import argparse
@@ -42,8 +42,7 @@ _BATCH_BYTES = 4 << 20
 """Bytes of a batch, as when a corpus is built."""
 _SHINGLE, _PERMUTATIONS, _NGRAM, _MIN_WORDS = 5, 128, 8, 13
 """The default settings of near-duplicates and of decontamination."""
-_COPIED_WORDS = 40
-_MAX_WALKED_WORDS = 2_000_000
+_COPIES, _COPIED_WORDS = 10, 40
 
 Batch = list[str]
 Measure = Callable[[Batch], object]
@@ -106,29 +105,15 @@ def _join_runs(text: str, size: int) -> list[str]:
 def invent_items(texts: Sequence[str], count: int, seed: int = 1) -> Iterator[dict[str, object]]:
     """Yield items of a benchmark (see the module's docstring)."""
     draw = random.Random(seed)
-    words: list[str] = []
-    for text in draw.sample(texts, len(texts)):
-        words += text.split()
-        if len(words) > _MAX_WALKED_WORDS:
-            break
-    places: dict[str, list[int]] = {}
-    for place, word in enumerate(words):
-        places.setdefault(word, []).append(place)
-
-    def walk(size: int) -> str:
-        walked: list[str] = []
-        place = draw.randrange(len(words))
-        while len(walked) < size:
-            walked += words[place : place + draw.randint(1, 3)]
-            place = (draw.choice(places[walked[-1]]) + 1) % len(words)
-        return " ".join(walked[:size])
-
+    words = [word for text in texts for word in text.split()]
     for number in range(count):
-        start = draw.randrange(len(words) - _COPIED_WORDS)
-        copied = " ".join(words[start : start + _COPIED_WORDS])
-        question = walk(draw.randint(8, 12) if number % 2 else draw.randint(13, 60)) if number % 100 else copied
-        choices = [walk(draw.randint(2, 6)) for _ in range(4)]
-        yield {"question": question, "choices": choices, "answer": draw.choice("ABCD")}
+        size = draw.randint(8, 12) if number % 2 else draw.randint(13, 60)
+        question = draw.choices(words, k=size)
+        if number < _COPIES:
+            start = draw.randrange(len(words) - _COPIED_WORDS)
+            question = words[start : start + _COPIED_WORDS]
+        choices = [" ".join(draw.choices(words, k=draw.randint(2, 6))) for _ in range(4)]
+        yield {"question": " ".join(question), "choices": choices, "answer": draw.choice("ABCD")}
 
 
 def _load_searches(texts: Sequence[str], count: int) -> tuple[Measure, Measure]:
