@@ -12,7 +12,7 @@ from dataprep_assets.curation.planted.language import SENTENCES
 from dataprep_assets.curation.word_hashes import hash_words
 from dataprep_assets.tokenization.document_ids import hash_id
 
-_PARTS = (
+_HOSTILE_WORDS = (
     "ab AB c\u0327 e\u0301 \u0301 \u0302\u0327 q\u0307\u0323 <\u0338 \u1100\u1161\u11a8 \uac00\u11a8 "
     "\ud55c \u0928\u093c \u0958 \u0995\u09cb \u09c7\u09be \u0e01\u0e34\u0e19 \u1780\u17b6 \u4e2d\u6587 "
     "\uff76\uff9e \uff21\uff22 \ufb01 \ufb03 \u00df \u0130 \u0149 \u1e9e \u03c2 \u03a3 \u1fb3 \u0345 "
@@ -20,7 +20,8 @@ _PARTS = (
     "\u3000 \u200d \u00ad \ufe0f \ufeff \u2019 \u201c \u2013 \u2212 \u3002 \uff0c \U0001f600 "
     "\U0001f469\u200d\U0001f680 \U00020000 \U0001d400 \ufdfa \u01c5 \u023a \u10a0 \u13a0 \uab70 \x00 \x1c "
     "\x85 \u2028 _ - . 42 "
-).split(" ")  # noqa: SIM905
+)
+_PARTS = _HOSTILE_WORDS.split(" ")
 _CHARACTERS = sorted({*"".join(_PARTS), "\ud800", "\n"})
 texts = st.one_of(
     st.text(st.sampled_from(_CHARACTERS), max_size=30),
