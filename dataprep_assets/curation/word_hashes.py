@@ -229,8 +229,8 @@ def _fold_characters(data: bytes, table: _CharacterTable) -> tuple[bytes, Bytes,
 def _is_contextual(character: str) -> bool:
     """Return whether a character, or its case-folded form, may be joined with or ordered before the previous one."""
     for form in (character, unicodedata.normalize("NFKC", character).casefold()):
-        first = unicodedata.normalize("NFKD", form)[0]
-        if unicodedata.category(first)[0] == "M" or ord(first) in _JAMO_THAT_COMPOSE:
+        lead = unicodedata.normalize("NFKD", form)[0]
+        if unicodedata.category(lead)[0] == "M" or ord(lead) in _JAMO_THAT_COMPOSE:
             return True
     return False
 

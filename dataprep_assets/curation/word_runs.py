@@ -131,12 +131,12 @@ class WordRuns:
         length, words = count_words(weight), len(self.hashes)
         inverse = _compute_powers(words)[1]
         parts = [(np.empty(0, np.int64), np.empty(0, np.uint64))]
-        for first in range(0, words - length + 1, _BLOCK_WORDS):
-            last = min(first + _BLOCK_WORDS, words - length + 1)
-            hashes = self._sums[first + length : last + length] - self._sums[first:last]
-            hashes *= inverse[first:last]
+        for begin in range(0, words - length + 1, _BLOCK_WORDS):
+            end = min(begin + _BLOCK_WORDS, words - length + 1)
+            hashes = self._sums[begin + length : end + length] - self._sums[begin:end]
+            hashes *= inverse[begin:end]
             indices = known_hashes.find_candidates(hashes)
-            parts.append((indices + first, hashes[indices]))
+            parts.append((indices + begin, hashes[indices]))
         starts, hashes = map(np.concatenate, zip(*parts, strict=True))
         texts = self.find_texts(starts)
         is_run = starts + length <= self.ends[texts]

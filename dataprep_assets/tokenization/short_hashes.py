@@ -23,7 +23,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 def hash_slices(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the hash of each slice of some data, none of which is empty: ``(slices,)``, uint64."""
+    """Return the hash of each slice of some data: ``(slices,)``, uint64. No slice may be empty."""
     sizes = (ends - starts).view(np.uint64)
     padded = data + _PADDING
     eight_bytes = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
@@ -54,9 +54,9 @@ def _hash_pairs() -> NDArray[np.uint64]:
 
 def _hash_up_to_3(words: NDArray[np.uint64], sizes: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
     byte = np.uint64(0xFF)
-    first, middle = words & byte, words >> (sizes >> np.uint64(1) << np.uint64(3)) & byte
-    last = words >> (sizes - np.uint64(1) << np.uint64(3))
-    values = first << np.uint64(16) | middle << np.uint64(24) | last | sizes << np.uint64(8)
+    head, middle = words & byte, words >> (sizes >> np.uint64(1) << np.uint64(3)) & byte
+    tail = words >> (sizes - np.uint64(1) << np.uint64(3))
+    values = head << np.uint64(16) | middle << np.uint64(24) | tail | sizes << np.uint64(8)
     values ^= _FLIPS_OF_3
     values ^= values >> np.uint64(33)
     values *= np.uint64(0xC2B2AE3D27D4EB4F)
@@ -81,20 +81,20 @@ def _hash_up_to_8(words: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> NDArr
 def _hash_up_to_16(
     words: NDArray[np.uint64], last_words: NDArray[np.uint64], sizes: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
-    first, last = words ^ _FLIPS_OF_16[0], last_words ^ _FLIPS_OF_16[1]
-    values = sizes + first.byteswap() + last + _multiply_and_fold(first, last)
+    head, tail = words ^ _FLIPS_OF_16[0], last_words ^ _FLIPS_OF_16[1]
+    values: NDArray[np.uint64] = sizes + head.byteswap() + tail + _multiply_and_fold(head, tail)
     values ^= values >> np.uint64(37)
     values *= np.uint64(0x165667919E3779F9)
     values ^= values >> np.uint64(32)
     return values
 
 
-def _multiply_and_fold(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _multiply_and_fold(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the exclusive or of both halves of each product of 128 bits."""
     half = np.uint64(32)
-    first_low, first_high, second_low, second_high = first & _LOW, first >> half, second & _LOW, second >> half
-    low, cross = first_low * second_low, first_high * second_low
-    middle = (low >> half) + (cross & _LOW) + first_low * second_high
-    high = first_high * second_high + (cross >> half) + (middle >> half)
+    left_low, left_high, right_low, right_high = left & _LOW, left >> half, right & _LOW, right >> half
+    low, cross = left_low * right_low, left_high * right_low
+    middle = (low >> half) + (cross & _LOW) + left_low * right_high
+    high: NDArray[np.uint64] = left_high * right_high + (cross >> half) + (middle >> half)
     high ^= middle << half | low & _LOW
     return high

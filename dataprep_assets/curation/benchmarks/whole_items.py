@@ -79,10 +79,10 @@ class WholeItem:
 
 
 class _AnchoredText(NamedTuple):
-    """A text with an anchor: item, place in it, words before the anchor, number of words, and hash of all words."""
+    """A text with an anchor: item, number in it, words before the anchor, number of words, and hash of all words."""
 
     item: int
-    place: int
+    number: int
     offset: int
     words: int
     hash: int
@@ -127,8 +127,8 @@ class WholeItemIndex:
         self._ends = np.cumsum([0, *map(len, owners)])
         texts = [text for texts in owners for text in texts]
         self._items = np.array([text.item for text in texts], np.int64)
-        self._weights = np.array([wholes[text.item].weights[text.place] for text in texts], np.int64)
-        self._is_question = np.array([self._questions[text.item] == text.place for text in texts], np.bool_)
+        self._weights = np.array([wholes[text.item].weights[text.number] for text in texts], np.int64)
+        self._is_question = np.array([self._questions[text.item] == text.number for text in texts], np.bool_)
         self._offsets = np.array([text.offset for text in texts], np.int64)
         self._sizes = np.array([text.words for text in texts], np.int64)
         self._text_hashes = np.array([text.hash for text in texts], np.uint64)
@@ -241,8 +241,8 @@ class WholeItemIndex:
         self, texts: NDArray[np.int64], starts: NDArray[np.int64], anchors: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
         """Yield, in blocks, the text and the start of each anchor for each of the anchor's texts of items."""
-        for first in range(0, len(starts), _BLOCK_ANCHORS):
-            block = slice(first, first + _BLOCK_ANCHORS)
+        for begin in range(0, len(starts), _BLOCK_ANCHORS):
+            block = slice(begin, begin + _BLOCK_ANCHORS)
             lows, highs = self._ends[anchors[block]], self._ends[anchors[block] + 1]
             yield (
                 np.repeat(texts[block], highs - lows),
@@ -257,11 +257,11 @@ class WholeItemIndex:
 
 def _group_anchor_textsby_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int]) -> dict[int, list[_AnchoredText]]:
     """Return the hash of each anchor → the texts of the items with these numbers whose rarest run is this anchor."""
-    places: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    numbered_texts: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for number in numbers:
         for index, joined_text in enumerate(wholes[number].joined):
-            places[joined_text].append((number, index))
-    texts = hash_split_texts([joined_text.split(" ") for joined_text in places])
+            numbered_texts[joined_text].append((number, index))
+    texts = hash_split_texts([joined_text.split(" ") for joined_text in numbered_texts])
     starts, stops = texts.find_runs_of_weight(_ANCHOR_WORDS * WORD)
     hashes = texts.hash_runs(starts, stops).tolist()
     frequent = Counter(hashes)
@@ -271,7 +271,7 @@ def _group_anchor_textsby_anchor(wholes: Sequence[WholeItem], numbers: Sequence[
             rarest[text] = run, start
     sizes = np.diff(texts.ends, prepend=0)
     begins, text_hashes = texts.ends - sizes, texts.hash_runs(texts.ends - sizes, texts.ends)
-    owners = list(places.values())
+    owners = list(numbered_texts.values())
     anchors: dict[int, list[_AnchoredText]] = defaultdict(list)
     for text, (run, start) in rarest.items():
         facts = start - int(begins[text]), int(sizes[text]), int(text_hashes[text])

@@ -51,9 +51,9 @@ class ShingleHashes:
         # Combine the words of each window into a polynomial hash. Each step adds one word to every window of a block,
         # so that NumPy does the work in the processor's cache.
         hashes = words.copy()
-        for first in range(0, len(words) - size + 1, _BLOCK_WINDOWS):
-            block = hashes[first : min(first + _BLOCK_WINDOWS, len(words) - size + 1)]
-            for offset in range(first + 1, first + size):
+        for begin in range(0, len(words) - size + 1, _BLOCK_WINDOWS):
+            block = hashes[begin : min(begin + _BLOCK_WINDOWS, len(words) - size + 1)]
+            for offset in range(begin + 1, begin + size):
                 block *= _ODD
                 block += words[offset : offset + len(block)]
             block[:] = mix_bits(block)

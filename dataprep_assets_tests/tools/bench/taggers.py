@@ -169,7 +169,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     subjects: dict[str, list[Measure]] = {
         row: [load_tagger(name).tag for name in names] for row, names in SUBJECTS.items()
     }
-    subjects["signatures"], baselines = [_sign], {"signatures": [_sign_plainly]}
+    subjects["signatures"] = [_sign]
+    baselines: dict[str, list[Measure]] = {"signatures": [_sign_plainly]}
     for count in options.items:
         search, plain_search = _load_searches(texts, count)
         subjects[f"{count:,} items"], baselines[f"{count:,} items"] = [search], [plain_search]
