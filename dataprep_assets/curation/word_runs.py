@@ -172,7 +172,7 @@ class KnownHashes:
 
     def find_candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the positions of the hashes that are known."""
-        candidates = np.flatnonzero(np.take(self._is_present, (hashes & self._mask).view(np.int64)))
+        candidates: NDArray[np.int64] = np.flatnonzero(np.take(self._is_present, (hashes & self._mask).view(np.int64)))
         # A second look at the table takes less time than a search, which only few other hashes now need.
         candidates = candidates[self._is_present[hashes[candidates] >> _HALF & self._mask]]
         if not len(self._hashes):
