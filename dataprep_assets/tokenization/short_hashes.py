@@ -89,12 +89,12 @@ def _hash_up_to_16(
     return values
 
 
-def _multiply_and_fold(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _multiply_and_fold(numbers: NDArray[np.uint64], factors: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the exclusive or of both halves of each product of 128 bits."""
     half = np.uint64(32)
-    left_low, left_high, right_low, right_high = left & _LOW, left >> half, right & _LOW, right >> half
-    low, cross = left_low * right_low, left_high * right_low
-    middle = (low >> half) + (cross & _LOW) + left_low * right_high
-    high: NDArray[np.uint64] = left_high * right_high + (cross >> half) + (middle >> half)
+    number_low, number_high, factor_low, factor_high = numbers & _LOW, numbers >> half, factors & _LOW, factors >> half
+    low, cross = number_low * factor_low, number_high * factor_low
+    middle = (low >> half) + (cross & _LOW) + number_low * factor_high
+    high: NDArray[np.uint64] = number_high * factor_high + (cross >> half) + (middle >> half)
     high ^= middle << half | low & _LOW
     return high
