@@ -19,7 +19,7 @@ from dataprep_assets.engine.publishing.published import CHECKS as PUBLICATION_CH
 from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DUPLICATES_DROPPED
 from dataprep_assets.pipelines.blend.duplicates.duplicates import SIGNATURES_CHECKS
 from dataprep_assets.pipelines.blend.screening import contamination, rule_checks
-from dataprep_assets.pipelines.blend.table.table_spec import ROW_TABLE_CHECKS, RULE_CHECKS
+from dataprep_assets.pipelines.blend.table.table_spec import DUPLICATE_GROUPS_KEPT, ROW_TABLE_CHECKS, RULE_CHECKS
 from dataprep_assets.pipelines.corpus.curation.selection import NO_BENCHMARK_CONTAMINATION, RULE_SOURCES_EXIST
 from dataprep_assets.pipelines.corpus.curation.tags import PERSONAL_DATA_REPLACED, VALUES_KNOWN
 from dataprep_assets.pipelines.corpus.token_bins import DOCUMENT_IDS_UNIQUE
@@ -187,6 +187,11 @@ REMEDIES = (
         "the cause, change their order. If the accuracy is good enough, lower `floors.personal`.",
     ),
     (
+        "duplicate_groups_kept",
+        "A group's chosen row was dropped later, e.g., as too long. Raise the length limit, or set "
+        "`duplicates.priority` to prefer rows that fit.",
+    ),
+    (
         "recall_sufficient",
         "Too few planted near-duplicates are found. Raise `duplicates.permutations`, or lower `duplicates.recall`. "
         "If fewer are found than the MinHash bands predict, report a bug.",
@@ -325,6 +330,7 @@ def _checks() -> dict[str, dict[str, _Rows]]:
     found["TrainingBlend"]["`duplicates`"] = DUPLICATES_CHECKS
     found["TrainingBlend"]["`documents` with `tag`, `keep`, `drop` or `duplicates`"] = ROW_TABLE_CHECKS
     found["TrainingBlend"]["`documents` with `keep`, `drop` or `duplicates`"] = RULE_CHECKS
+    found["TrainingBlend"]["`documents` with `duplicates`"] = (DUPLICATE_GROUPS_KEPT,)
     return found
 
 

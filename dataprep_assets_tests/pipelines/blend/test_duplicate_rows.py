@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from dataprep_assets.curation.duplicates.kept_set import compute_similarity, count_overlap
 from dataprep_assets.curation.duplicates.removed_file import DUPLICATES, SIGNATURES
 from dataprep_assets.engine.artifact.losses import find_losses
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import IntegrityError, NotFoundError
 from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DuplicateRows, load_duplicate_rows
@@ -306,3 +307,38 @@ def test_every_column_of_an_artifact_has_a_description(tmp_path: Path) -> None:
     undescribed = {spec.name: {*spec.columns} - {*spec.column_descriptions} for spec in blend.dataset.specs}
     assert undescribed == {name: set() for name in undescribed}
     assert {"duplicates", "documents"} <= undescribed.keys()
+
+
+def test_groups_whose_chosen_row_is_too_long_are_a_warning_with_the_row(tmp_path: Path) -> None:
+    random_numbers = random.Random(5)
+    rows = [{"id": "single", **make_row("sft", " ".join(write_words(random_numbers)), make_answer("Yes."))}]
+    for group in range(8):
+        question = " ".join(write_words(random_numbers, 20))
+        for words in (10, 600):
+            answer = make_answer(" ".join(write_words(random_numbers, words)))
+            rows.append({"id": f"{group} {words}", **make_row("sft", question, answer)})
+    made = DuplicatedBlend(tmp_path, "sft", bad_records={"policy": "drop", "budget": 1.0})
+    made.changes["sft"] = {"pack_size": 512, "chat_template": "chatml_reasoning", "too_long": "drop"}
+    made.lay_out(rows)
+    made.run()
+    too_long = {f"{row['source']}/{row['file']}:{row['row']}" for row in made.read_table() if row["tokens"] is None}
+    too_long -= {f"{row['source']}/{row['file']}:{row['row']}" for row in made.read_table() if row["representative"]}
+    finding = find_table_finding(made, "duplicate_groups_kept")
+    assert not finding.passed
+    assert finding.warning
+    assert {(row["representative"], row["dropped_as"], row["duplicates"]) for row in finding.table} == {
+        (name, "longer_than_pack_size", 1) for name in too_long
+    }
+    assert 0 < len(too_long) < 8
+    assert {**finding.facts, "groups": 8, "lost_groups": len(too_long)} == finding.facts
+    # With a priority for short rows, a row of each group is kept.
+    made.changes["duplicates"]["priority"] = {"column": "bytes", "order": "lowest"}
+    made.run()
+    assert sum(row["kept"] for row in made.read_table()) == 9
+    assert find_table_finding(made, "duplicate_groups_kept").passed
+
+
+def find_table_finding(made: DuplicatedBlend, name: str) -> Finding:
+    """Return the finding of a check of the document tables."""
+    partitions = load_blend_plan(made.declaration, made.store).partitions
+    return dict(made.dataset.spec("documents").examine(made.store, partitions))[name]

@@ -3,14 +3,16 @@
 Entry point: `build_row_table_spec`.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.curation.budgets.budget import BudgetedPart, check_budget, check_kept_sources
+from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import read_joined_tables
 from dataprep_assets.curation.table_sums import FILE, TableSums
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
@@ -19,6 +21,7 @@ from dataprep_assets.engine.checks.check import (
     EVERY_DOCUMENT,
     FILES_INTACT,
     REBUILD,
+    SHOWN,
     UNREPEATABLE,
     Check,
     Finding,
@@ -47,6 +50,10 @@ from dataprep_assets.pipelines.blend.table.row_table import (
     prepare_row_tables,
 )
 from dataprep_assets.pipelines.blend.table.source_texts import add_texts
+
+# Import the library only for type checking and in the functions that need it, because it loads slowly.
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def build_row_table_spec(blend: BlendDeclaration, *, partitions: Partitions, shards: ArtifactSpec) -> ArtifactSpec:
@@ -79,7 +86,8 @@ def _build_check_groups(blend: BlendDeclaration) -> tuple[CheckGroup, ...]:
     )
     if not blend.dropping_names:
         return (shard_checks,)
-    return shard_checks, WholeArtifactChecks(checks=RULE_CHECKS, open=lambda store, _: _RuledBlend(blend, store))
+    checks = RULE_CHECKS if blend.duplicates is None else (*RULE_CHECKS, DUPLICATE_GROUPS_KEPT)
+    return shard_checks, WholeArtifactChecks(checks=checks, open=lambda store, _: _RuledBlend(blend, store))
 
 
 def _build_tables(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
@@ -206,8 +214,7 @@ class _RuledBlend:
             return []
         rows: dict[str, list[dict[str, Any]]] = {source: [] for source in sources}
         for receipt in self.receipts:
-            path = self.store.local(self.blend.artifact(DOCUMENTS, str(receipt.partition)), [FILE]) / FILE
-            for row in (row for piece in read_joined_tables([path]) for row in piece.to_pylist()):
+            for row in (row for piece in self._read(receipt) for row in piece.to_pylist()):
                 examples = rows.get(row["source"], [])
                 if (
                     row["reason"] in self.blend.dropping_names
@@ -218,6 +225,32 @@ class _RuledBlend:
             if all(len(examples) == _EXAMPLES_PER_SOURCE for examples in rows.values()):
                 break
         return [self._describe_example(row) for examples in rows.values() for row in examples]
+
+    def count_groups(self) -> tuple[int, list[Row]]:
+        """Return the number of groups of duplicates, and a row for each group whose chosen row was dropped."""
+        import pyarrow.compute as pc
+
+        duplicates, other_reasons = Counter[str](), dict[str, str]()
+        has_several = len({unit.dataset.name for unit in load_blend_plan(self.blend, self.store).units}) > 1
+        for receipt in self.receipts:
+            for piece in self._read(receipt, ["source", "file", "row", "kept", "reason", "representative"]):
+                for row in piece.filter(pc.invert(piece["kept"])).to_pylist():
+                    if row["reason"] == DUPLICATE:
+                        duplicates[row["representative"]] += 1
+                    # Skip rows that a rule drops, because they are never the chosen row of a group.
+                    elif row["reason"] not in self.blend.dropping_names:
+                        prefix = f"{row['source']}/" if has_several else ""
+                        other_reasons[f"{prefix}{row['file']}:{row['row']}"] = row["reason"]
+        lost_groups: list[Row] = [
+            {"representative": name, "dropped_as": other_reasons[name], "duplicates": count}
+            for name, count in duplicates.items()
+            if name in other_reasons
+        ]
+        return len(duplicates), lost_groups
+
+    def _read(self, receipt: Receipt, columns: Sequence[str] | None = None) -> "Iterator[pa.Table]":
+        path = self.store.local(self.blend.artifact(DOCUMENTS, str(receipt.partition)), [FILE]) / FILE
+        return read_joined_tables([path], columns)
 
     def _describe_example(self, row: dict[str, Any]) -> Row:
         text = ""
@@ -243,6 +276,23 @@ def _check_kept_sources(subject: _RuledBlend) -> Finding:
     return check_kept_sources(build_budgeted_blend(subject.blend), subject.receipts)
 
 
+def _check_duplicate_groups(subject: _RuledBlend) -> Finding:
+    groups, lost_groups = subject.count_groups()
+    return build_verdict(
+        (
+            f"{row['representative']}: dropped as {row['dropped_as']}, but chosen from a group with "
+            f"{count_of(int(row['duplicates']), 'duplicate')}, so that no row of the group is left"
+            for row in lost_groups
+        ),
+        f"Each of {count_of(groups, 'group')} of duplicates has a kept row.",
+        "To choose a row that fits, set `duplicates.priority`, e.g., `{column: bytes, order: lowest}` for the shortest "
+        "row",
+        facts={"groups": groups, "lost_groups": len(lost_groups)},
+        table=lost_groups[:SHOWN],
+        warning=True,
+    )
+
+
 RULE_CHECKS: tuple[Check[_RuledBlend], ...] = (
     Check(
         "within_budget",
@@ -255,4 +305,10 @@ RULE_CHECKS: tuple[Check[_RuledBlend], ...] = (
         _check_kept_sources,
         blocking=False,
     ),
+)
+DUPLICATE_GROUPS_KEPT: Check[_RuledBlend] = Check(
+    "duplicate_groups_kept",
+    "Every group of duplicates has a kept row.",
+    _check_duplicate_groups,
+    blocking=False,
 )
