@@ -106,6 +106,13 @@ class ProjectFunction:
         return code
 
     @cached_property
+    def _root(self) -> Path:
+        """The import root of its module, with links resolved."""
+        root = self._load_code().root
+        assert root is not None
+        return root.resolve()
+
+    @cached_property
     def _function(self) -> Any:
         name, _, attribute = self.name.partition(":")
         try:
@@ -148,15 +155,15 @@ class ProjectFunction:
         if self.declared is not None:
             yield
             return
-        code = self._load_code()
-        assert code.root is not None
-        root = code.root.resolve()
-        with _read_below(root) as read_paths:
+        with _read_below(self._root) as read_paths:
             yield
-        covered = {path.resolve() for path in (*code.named_files, *list_files(self._location, self.files))}
+        # Most functions read no files in most calls, so list the covered files only if needed. It takes 0.2 ms.
+        if not read_paths:
+            return
+        covered = {path.resolve() for path in (*self._load_code().named_files, *list_files(self._location, self.files))}
         for path in sorted(read_paths - covered):
             raise ConfigError(
-                f"{self._location}: reads {path.relative_to(root)}, which is not part of its version. Add it to "
+                f"{self._location}: reads {path.relative_to(self._root)}, which is not part of its version. Add it to "
                 "`files`, or set `version`"
             )
 

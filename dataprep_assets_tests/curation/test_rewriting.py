@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from dataprep_assets.curation import project_function
 from dataprep_assets.curation.documents import FileDocuments
+from dataprep_assets.curation.module_code import ModuleCode
 from dataprep_assets.curation.planted import plant
 from dataprep_assets.curation.planted.personal import yield_cases
 from dataprep_assets.curation.rewriters import declaration
@@ -246,6 +249,14 @@ def test_a_function_may_read_only_files_that_are_part_of_its_version(folder: Pat
     with raises(ConfigError, "rewrite", "cleaning_rules:reads", "words.txt"):
         rewriting(function("reads")).rewrite_texts(["a"])
     assert rewriting(function("reads", files=["words.txt"]), folder=folder).rewrite_texts(["a"]) == ["x"]
+
+
+def test_the_code_of_a_function_is_not_read_again_for_each_row(folder: Path) -> None:
+    rewriters = rewriting(function("shout"))
+    with patch.object(project_function, "ModuleCode", wraps=ModuleCode) as module_code:
+        for _ in range(50):
+            assert rewriters.rewrite_texts(["a"]) == ["A"]
+    assert module_code.call_count <= 2
 
 
 def test_the_version_names_every_rewriter_in_order_and_changes_with_code_and_placeholders(folder: Path) -> None:
