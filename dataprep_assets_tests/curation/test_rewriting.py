@@ -329,9 +329,9 @@ def test_a_declaration_without_a_clear_meaning_is_refused(value: dict[str, Any],
 def test_recall_counts_a_datum_that_stays_in_the_text_and_a_changed_neighbor(folder: Path) -> None:
     """The datum is looked for in the text of all rewriters, and the text around it in that of the rewriter itself."""
     rewriter = replacer()
-    perfect = count_replaced(rewriter, Rewriting(rewriters=(rewriter,)), ["A text.\nOf two lines."])
+    perfect = count_replaced(rewriter, Rewriting(rewriters=(rewriter,)).rewrite_texts, ["A text.\nOf two lines."])
     assert {one.recall for one in perfect.values()} == {1.0}
     assert {one.precision for one in perfect.values()} == {1.0}
     # Without a rewriter of personal data in the dataset's rewriting, every datum is still in the text.
-    blind = count_replaced(rewriter, Rewriting(rewriters=()), [])
+    blind = count_replaced(rewriter, Rewriting(rewriters=()).rewrite_texts, [])
     assert {one.found for one in blind.values() if one.planted} == {0}

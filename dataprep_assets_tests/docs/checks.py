@@ -11,6 +11,7 @@ from typing import Any
 
 from dataprep_assets import components
 from dataprep_assets.curation.duplicates.duplicates_checks import DUPLICATES_CHECKS
+from dataprep_assets.curation.rewriters.recall import PERSONAL_DATA_REPLACED
 from dataprep_assets.declarations import open_declarations
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import PERMISSIONS_PRIVATE
@@ -21,7 +22,7 @@ from dataprep_assets.pipelines.blend.duplicates.duplicates import SIGNATURES_CHE
 from dataprep_assets.pipelines.blend.screening import contamination, rule_checks
 from dataprep_assets.pipelines.blend.table.table_spec import DUPLICATE_GROUPS_KEPT, ROW_TABLE_CHECKS, RULE_CHECKS
 from dataprep_assets.pipelines.corpus.curation.selection import NO_BENCHMARK_CONTAMINATION, RULE_SOURCES_EXIST
-from dataprep_assets.pipelines.corpus.curation.tags import PERSONAL_DATA_REPLACED, VALUES_KNOWN
+from dataprep_assets.pipelines.corpus.curation.tags import VALUES_KNOWN
 from dataprep_assets.pipelines.corpus.token_bins import DOCUMENT_IDS_UNIQUE
 from dataprep_assets.pipelines.notes.replay.replay import VIRTUAL_CHECKS
 from dataprep_assets.project import read_project
@@ -184,7 +185,7 @@ REMEDIES = (
     (
         "personal_data_replaced",
         "The rewritten text still contains planted personal data, or other text was changed. If another rewriter is "
-        "the cause, change their order. If the accuracy is good enough, lower `floors.personal`.",
+        "the cause, change their order. For a corpus, if the accuracy is good enough, lower `floors.personal`.",
     ),
     (
         "duplicate_groups_kept",
@@ -331,6 +332,7 @@ def _checks() -> dict[str, dict[str, _Rows]]:
     found["TrainingBlend"]["`documents` with `tag`, `keep`, `drop` or `duplicates`"] = ROW_TABLE_CHECKS
     found["TrainingBlend"]["`documents` with `keep`, `drop` or `duplicates`"] = RULE_CHECKS
     found["TrainingBlend"]["`documents` with `duplicates`"] = (DUPLICATE_GROUPS_KEPT,)
+    found["TrainingBlend"]["`documents` with `personal` in `rewrite`"] = (PERSONAL_DATA_REPLACED,)
     return found
 
 

@@ -104,6 +104,11 @@ class DeclaredRewriter(DeclarationModel):
 Rewrites = tuple[str | DeclaredRewriter, ...]
 
 
+def replaces_personal_data(rewrite: Rewrites) -> bool:
+    """Return whether a rewriter replaces personal data."""
+    return any(not isinstance(item, str) and item.personal is not None for item in rewrite)
+
+
 def build_rewriting(rewrite: Rewrites, folder: Path, *, sensitive: bool) -> "Rewriting":
     """Return the declared rewriters, in declaration order.
 

@@ -1,32 +1,94 @@
 """Recall of the rewriter `personal` on planted personal data, measured on rewritten texts.
 
 A case is found if the rewriter replaces exactly its datum, and if the text of all rewriters together does not contain
-the datum. A text that only looks like personal data must stay as it is.
+the datum. A text that only looks like personal data must stay as it is. In rows with messages, cases are planted into
+each place of a message that is rewritten.
+
+Entry points: `PERSONAL_DATA_REPLACED`, `PlantedRewriting`; `count_replaced`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+from dataprep_assets.curation.declaration import FloorDeclaration
 from dataprep_assets.curation.planted import PlantedCase, PlantedCounts, choose_carriers, plant
+from dataprep_assets.curation.planted.accuracy import build_accuracy_row, find_inaccurate, list_accuracy
 from dataprep_assets.curation.planted.personal import yield_cases
 from dataprep_assets.curation.rewriters.personal_data import PersonalDataRewriter
 from dataprep_assets.curation.rewriters.rewriting import Rewriting
+from dataprep_assets.engine.checks.check import Check, Finding, Row, build_verdict
+
+Rewrite = Callable[[Sequence[str]], list[str]]
+"""Function that puts texts into their place, rewrites them with all rewriters, and returns everything around them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlantedRewriting:
+    """The rewriters of a dataset, and texts into which personal data is planted.
+
+    Attributes:
+        rewriting: The rewriters, including one of personal data.
+        places: Place of a text in a row → its function.
+        documents: Texts of the dataset before rewriting; may be empty.
+        floor: The declared minimum accuracy; None for the default.
+    """
+
+    rewriting: Rewriting
+    places: Mapping[str, Rewrite]
+    documents: Sequence[str]
+    floor: FloorDeclaration | None = None
+
+
+def _check_rewriting(planted: PlantedRewriting) -> Finding:
+    rows: list[Row] = []
+    defects: list[str] = []
+    facts: dict[str, int | float | str] = {"documents": len(planted.documents)}
+    for rewriter in planted.rewriting.rewriters:
+        if not isinstance(rewriter, PersonalDataRewriter):
+            continue
+        total_counts = dict[str, PlantedCounts]()
+        for place, rewrite in planted.places.items():
+            counts_by_kind = count_replaced(rewriter, rewrite, planted.documents)
+            rows += [
+                {"rewriter": rewriter.name, "place": place, "kind": kind, **build_accuracy_row(counts)}
+                for kind, counts in counts_by_kind.items()
+            ]
+            subject = rewriter.name if len(planted.places) == 1 else f"{rewriter.name}, in {place},"
+            defects += find_inaccurate(counts_by_kind, planted.floor, f"{subject} replaces", f"{subject} changes")
+            for kind, counts in counts_by_kind.items():
+                total_counts[kind] = total_counts.get(kind, PlantedCounts()) + counts
+        facts |= list_accuracy(total_counts)
+    return build_verdict(
+        defects,
+        "Planted personal data is replaced, and the text around it stays the same.",
+        "Another rewriter may be the cause. Change their order",
+        facts=facts,
+        table=rows,
+    )
+
+
+PERSONAL_DATA_REPLACED: Check[PlantedRewriting] = Check(
+    "personal_data_replaced",
+    "Rewriters replace planted personal data with sufficient accuracy, and no text around it.",
+    _check_rewriting,
+)
 
 
 def count_replaced(
-    rewriter: PersonalDataRewriter, rewriting: Rewriting, documents: Sequence[str]
+    rewriter: PersonalDataRewriter, rewrite: Rewrite, documents: Sequence[str]
 ) -> dict[str, PlantedCounts]:
     """Return the counts of each kind of case that a rewriter replaces.
 
     Args:
         rewriter: One of the rewriters.
-        rewriting: All rewriters.
+        rewrite: Rewrites texts with all rewriters.
         documents: Texts of the dataset, into which cases are inserted in turn; may be empty.
     """
     cases = [case for case in yield_cases() if _name_kind(case) in dict(rewriter.placeholders)]
     # Rewrite the carriers first, so that only the case is left to replace.
     carriers = [rewriter.rewrite(carrier) for carrier in choose_carriers(documents, len(cases))]
     planted_texts = [plant(carrier, case.text) for carrier, case in zip(carriers, cases, strict=True)]
-    rewritten_texts = rewriting.rewrite_texts(planted_texts)
+    rewritten_texts = rewrite(planted_texts)
     counts: dict[str, PlantedCounts] = {}
     for case, carrier, planted, rewritten in zip(cases, carriers, planted_texts, rewritten_texts, strict=True):
         replaced = rewriter.rewrite(planted)

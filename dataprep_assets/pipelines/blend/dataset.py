@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.curation.rewriters.declaration import replaces_personal_data
 from dataprep_assets.engine.artifact.dataset import Dataset, MixtureShare
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
 from dataprep_assets.engine.card.card import build_card_specs
@@ -421,8 +422,9 @@ def build_blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
         duplicates = [signatures, build_duplicates_spec(blend, signatures=signatures)]
     shards = build_blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates, *duplicates[1:]))
     tables = [build_row_table_spec(blend, partitions=partitions, shards=shards)] if blend.has_table else []
-    # The checks of the table block the run if rules drop too many rows.
-    run = build_blend_spec(blend, inputs=(shards, *(tables if blend.dropping_names else ())))
+    # The checks of the table block the run if rules drop too many rows, or if personal data is left.
+    has_blocking_table = blend.dropping_names or replaces_personal_data(blend.rewrite)
+    run = build_blend_spec(blend, inputs=(shards, *(tables if has_blocking_table else ())))
     manifests = [build_rl_manifest_spec(blend, run=run)] if blend.stage == "rl" else []
     views = [build_view_spec(blend, view, run=run) for view in load_declared_views(blend)]
     return [plan, preview, *certificates, snapshot, *duplicates, shards, *tables, run, *manifests, *views]

@@ -30,7 +30,14 @@ from dataprep_assets.curation.declaration import (
     parse_rules,
 )
 from dataprep_assets.curation.duplicates.declaration import DuplicatesDeclaration
-from dataprep_assets.curation.rewriters.declaration import EMPTY, PERSONAL, Rewrites, build_empty_rule, build_rewriting
+from dataprep_assets.curation.rewriters.declaration import (
+    EMPTY,
+    PERSONAL,
+    Rewrites,
+    build_empty_rule,
+    build_rewriting,
+    replaces_personal_data,
+)
 from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import (
     DECIDED,
@@ -481,11 +488,6 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         return build_rewriting(self.rewrite, self._folder, sensitive=self.sensitive)
 
     @property
-    def replaces_personal_data(self) -> bool:
-        """Whether a rewriter replaces personal data."""
-        return any(not isinstance(item, str) and item.personal is not None for item in self.rewrite)
-
-    @property
     def taggers(self) -> "list[Tagger]":
         """The declared taggers in order, and the tagger of `decontaminate` last."""
         taggers = build_taggers(self.tag, self._folder)
@@ -506,7 +508,7 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         from dataprep_assets.curation.tagging import BuiltInTagger, load_tagger
 
         taggers = {tagger.name: tagger.load() for tagger in self.taggers if isinstance(tagger, BuiltInTagger)}
-        if self.replaces_personal_data:
+        if replaces_personal_data(self.rewrite):
             taggers.setdefault(PERSONAL, load_tagger(PERSONAL))
         return {name: tagger for name, tagger in taggers.items() if tagger.planted is not None}
 

@@ -11,8 +11,10 @@ import pytest
 from pydantic import ValidationError
 
 from dataprep_assets.curation.rewriters.rewriting import RewritingError
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.pipelines.blend.table.row_table import DOCUMENTS
+from dataprep_assets.tokenization.chat import rewritten_messages
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.blend.pipeline import declare_pretraining, write_small_sources
 from dataprep_assets_tests.pipelines.blend.ruled_blend import PLAIN, RuledBlend
@@ -168,3 +170,29 @@ def test_rewriters_that_cannot_be_found_are_reported(tmp_path: Path) -> None:
     made.changes["rewrite"] = [{"function": "nothing_here:change"}]
     remarks = [remark.sentence for remark in made.dataset.remarks() if remark.keys[:1] == ("rewrite",)]
     assert_names(remarks[0], "nothing_here")
+
+
+def find_recall(made: RuledBlend) -> Finding:
+    """Return the finding of the check of planted personal data."""
+    return dict(made.dataset.spec(DOCUMENTS).examine(made.store, made.partitions))["personal_data_replaced"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_planted_personal_data_is_replaced_in_every_place_of_a_message(
+    tmp_path: Path, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_blend(tmp_path, stage, [{"personal": {"emails": PLACEHOLDER, "phones": "<PHONE>"}}])
+    made.run()
+    finding = find_recall(made)
+    assert finding.passed
+    assert {**finding.facts, "recall_emails": 1.0, "recall_phones": 1.0, "documents": 32} == finding.facts
+    places = {"content", "reasoning", "call arguments", "tool results"}
+    assert {row["place"] for row in finding.table} == places
+    assert all(row["found"] == row["planted"] for row in finding.table if row["planted"])
+    # If a part of the messages is not rewritten, the check names the place, and blocks the run.
+    monkeypatch.setattr(rewritten_messages, "_KEYS", rewritten_messages._KEYS - {"reasoning_content"})
+    finding = find_recall(made)
+    assert not finding.passed
+    assert not finding.warning
+    assert {row["place"] for row in finding.table if row["found"] != row["planted"]} == {"reasoning"}
+    assert DOCUMENTS in {spec.name for spec in made.dataset.spec("blend").inputs}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.curation.budgets.budget import BudgetedPart, check_budget, check_kept_sources
+from dataprep_assets.curation.rewriters.declaration import replaces_personal_data
 from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import read_joined_tables
 from dataprep_assets.curation.table_sums import FILE, TableSums
@@ -84,10 +85,19 @@ def _build_check_groups(blend: BlendDeclaration) -> tuple[CheckGroup, ...]:
         open=OpenedRowTable.open,
         workers=lambda *_: CheckWorkers(engine=blend.engine, declared=blend.workers),
     )
-    if not blend.dropping_names:
-        return (shard_checks,)
-    checks = RULE_CHECKS if blend.duplicates is None else (*RULE_CHECKS, DUPLICATE_GROUPS_KEPT)
-    return shard_checks, WholeArtifactChecks(checks=checks, open=lambda store, _: _RuledBlend(blend, store))
+    groups: list[CheckGroup] = [shard_checks]
+    if blend.dropping_names:
+        checks = RULE_CHECKS if blend.duplicates is None else (*RULE_CHECKS, DUPLICATE_GROUPS_KEPT)
+        groups.append(WholeArtifactChecks(checks=checks, open=lambda store, _: _RuledBlend(blend, store)))
+    if replaces_personal_data(blend.rewrite):
+        # Import the modules here, because most blends replace no personal data.
+        from dataprep_assets.curation.rewriters.recall import PERSONAL_DATA_REPLACED
+        from dataprep_assets.pipelines.blend.table.planted_rewriting import open_planted_rewriting
+
+        groups.append(
+            WholeArtifactChecks(checks=(PERSONAL_DATA_REPLACED,), open=partial(open_planted_rewriting, blend))
+        )
+    return tuple(groups)
 
 
 def _build_tables(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:

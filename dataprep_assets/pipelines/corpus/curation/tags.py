@@ -13,11 +13,10 @@ import numpy as np
 
 from dataprep_assets.curation.declaration import FloorDeclaration
 from dataprep_assets.curation.external_taggers.asset_tagger import AssetTagger
-from dataprep_assets.curation.planted import PlantedCounts, count_found, sum_by_kind
-from dataprep_assets.curation.rewriters.declaration import PERSONAL
-from dataprep_assets.curation.rewriters.personal_data import PersonalDataRewriter
-from dataprep_assets.curation.rewriters.recall import count_replaced
-from dataprep_assets.curation.rewriters.rewriting import Rewriting
+from dataprep_assets.curation.planted import count_found
+from dataprep_assets.curation.planted.accuracy import build_accuracy_row, find_inaccurate, list_accuracy
+from dataprep_assets.curation.rewriters.declaration import PERSONAL, replaces_personal_data
+from dataprep_assets.curation.rewriters.recall import PERSONAL_DATA_REPLACED, PlantedRewriting
 from dataprep_assets.curation.table import build_schema, read_joined_tables, split_by_file
 from dataprep_assets.curation.tagging import BatchTagger
 from dataprep_assets.curation.text_tagger import TextTagger
@@ -199,9 +198,11 @@ def check_taggers(
     for name, tagger in taggers.items():
         assert tagger.planted is not None
         counts_by_kind = count_found(list(tagger.planted()), tagger.tag, documents)
-        rows += [{"tagger": name, "kind": kind, **_build_row(counts)} for kind, counts in counts_by_kind.items()]
-        facts |= _list_accuracy(counts_by_kind)
-        defects += _find_inaccurate(counts_by_kind, floors.get(name), f"{name} finds", f"{name} flags")
+        rows += [
+            {"tagger": name, "kind": kind, **build_accuracy_row(counts)} for kind, counts in counts_by_kind.items()
+        ]
+        facts |= list_accuracy(counts_by_kind)
+        defects += find_inaccurate(counts_by_kind, floors.get(name), f"{name} finds", f"{name} flags")
     return build_verdict(
         defects,
         f"Taggers are accurate enough on their planted cases: {', '.join(taggers)}.",
@@ -210,76 +211,6 @@ def check_taggers(
         facts=facts,
         table=rows,
     )
-
-
-def check_rewriter(shard: TaggedShard | None, rewriting: Rewriting, floors: Mapping[str, FloorDeclaration]) -> Finding:
-    """Check that rewriters replace enough planted personal data, and leave other text as it is.
-
-    Args:
-        shard: The shard whose first documents get the cases; None if there is none.
-        rewriting: The rewriters, including one of personal data.
-        floors: Tagger → its minimum accuracy; `personal` also applies to the rewriter.
-    """
-    documents = _read_documents(shard)
-    rows: list[dict[str, str | int | float]] = []
-    defects: list[str] = []
-    facts: dict[str, int | float | str] = {"documents": len(documents)}
-    for rewriter in rewriting.rewriters:
-        if isinstance(rewriter, PersonalDataRewriter):
-            name, counts_by_kind = rewriter.name, count_replaced(rewriter, rewriting, documents)
-            rows += [{"rewriter": name, "kind": kind, **_build_row(counts)} for kind, counts in counts_by_kind.items()]
-            facts |= _list_accuracy(counts_by_kind)
-            defects += _find_inaccurate(counts_by_kind, floors.get(PERSONAL), f"{name} replaces", f"{name} changes")
-    return build_verdict(
-        defects,
-        "Planted personal data is replaced, and the text around it stays the same.",
-        "Another rewriter may be the cause. Change their order, or lower `floors` if the accuracy is good enough",
-        facts=facts,
-        table=rows,
-    )
-
-
-def _list_accuracy(counts_by_kind: Mapping[str, PlantedCounts]) -> dict[str, float]:
-    return {
-        f"{measure}_{kind}": round(value, 4)
-        for kind, counts in sum_by_kind(counts_by_kind).items()
-        for measure, value in (("recall", counts.recall), ("precision", counts.precision))
-    }
-
-
-def _find_inaccurate(
-    counts_by_kind: Mapping[str, PlantedCounts], declared_floor: FloorDeclaration | None, finds: str, flags: str
-) -> Iterator[str]:
-    """Yield a sentence for each kind of case whose recall or precision is below the floor.
-
-    Args:
-        counts_by_kind: The counts of each kind and form.
-        declared_floor: The minimum accuracy; None for the default.
-        finds: Beginning of a sentence about found cases.
-        flags: Beginning of a sentence about look-alikes.
-    """
-    floor = declared_floor or FloorDeclaration()
-    for kind, counts in sum_by_kind(counts_by_kind).items():
-        if counts.recall < floor.recall:
-            share = f"{counts.found} of {counts.planted} {kind} ({format_share(counts.recall)})"
-            yield f"{finds} {share}, less than {format_share(floor.recall)}"
-        if counts.precision < floor.precision:
-            share = f"{counts.mistaken} of {count_of(counts.negatives, 'text')} that only look like {kind}"
-            yield (
-                f"{flags} {share}: a precision of {format_share(counts.precision)}, less than "
-                f"{format_share(floor.precision)}"
-            )
-
-
-def _build_row(counts: PlantedCounts) -> dict[str, int | float]:
-    return {
-        "planted": counts.planted,
-        "found": counts.found,
-        "recall_%": round(100 * counts.recall, 2),
-        "look_alikes": counts.negatives,
-        "mistaken_look_alikes": counts.mistaken,
-        "precision_%": round(100 * counts.precision, 2),
-    }
 
 
 def _read_documents(shard: TaggedShard | None) -> list[str]:
@@ -345,11 +276,12 @@ def build_tags_spec(
     """
     check_groups: tuple[CheckGroup, ...] = (
         _TASKS.group(corpus),
-        WholeArtifactChecks(
-            checks=(_TAGGERS_ACCURATE, *([PERSONAL_DATA_REPLACED] if corpus.replaces_personal_data else [])),
-            open=partial(_open_planted_shard, corpus),
-        ),
+        WholeArtifactChecks(checks=(_TAGGERS_ACCURATE,), open=partial(_open_planted_shard, corpus)),
     )
+    if replaces_personal_data(corpus.rewrite):
+        check_groups += (
+            WholeArtifactChecks(checks=(PERSONAL_DATA_REPLACED,), open=partial(_open_planted_rewriting, corpus)),
+        )
     if corpus.document.license_field is not None or any(tagger.missing for tagger in corpus.taggers):
         check_groups += (WholeArtifactChecks(checks=(VALUES_KNOWN,), open=partial(_open_split, corpus, split)),)
     return ArtifactSpec(
@@ -415,6 +347,20 @@ def _open_planted_shard(
     return next(iter(shards), None), corpus
 
 
+def _open_planted_rewriting(
+    corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]
+) -> PlantedRewriting:
+    """Return the rewriters, and the first documents, which get the planted personal data."""
+    shard, _ = _open_planted_shard(corpus, store, partitions)
+    assert corpus.rewriting is not None
+    return PlantedRewriting(
+        rewriting=corpus.rewriting,
+        places={"text": corpus.rewriting.rewrite_texts},
+        documents=_read_documents(shard),
+        floor=corpus.floors.get(PERSONAL),
+    )
+
+
 def _open_split(corpus: CorpusDeclaration, split: str, store: ArtifactStore, _: Sequence[str]) -> "_Split":
     return corpus, store, load_manifest(corpus, store).partitions(split)
 
@@ -446,10 +392,5 @@ VALUES_KNOWN: Check[_Split] = Check(
     "URL.",
     lambda split: check_known_values(*split),
     blocking=False,
-)
-PERSONAL_DATA_REPLACED: Check[tuple[TaggedShard | None, CorpusDeclaration]] = Check(
-    "personal_data_replaced",
-    "Rewriters replace planted personal data at least as accurately as `floors` requires, and no text around it.",
-    lambda planted: check_rewriter(planted[0], planted[1].rewriting or Rewriting(rewriters=()), planted[1].floors),
 )
 _TASKS = ShardTasks(name=TAGS, shards=plan_tagged_shards, ensure=ensure_tags, checks=SHARD_CHECKS, open=OpenedTags.open)
