@@ -1,10 +1,11 @@
 """`dataprep trace`: find the document and source row behind a position in training data, or the reverse."""
 
 import json
+import shlex
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +14,12 @@ import typer
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Name
 from dataprep_assets.cli.training.training_steps import find_steps, find_training_runs, format_steps
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
 from dataprep_assets.library.part import parse_split_names
 
 if TYPE_CHECKING:
-    from dataprep_assets.engine.trace.trace import Trace
+    from dataprep_assets.engine.trace.trace import Trace, Tracer
+    from dataprep_assets.library.dataset import OpenDataset
     from dataprep_assets.serving.sampler.seen import KeptDocument, SeenLedger
 
 
@@ -98,8 +100,6 @@ def command(
     json_: AsJson = False,
 ) -> int:
     """Find the source row behind a token, or the tokens of a source row."""
-    from dataprep_assets.engine.trace.trace import trace_documents
-
     question: dict[str, Any] = {
         "token": token,
         "document": document,
@@ -117,13 +117,12 @@ def command(
     }
     if text_file is not None:
         question["text"] = _read_text(text_file)
-    tracer = project.open_dataset(dataset).tracer()
+    open_dataset = project.open_dataset(dataset)
+    tracer = open_dataset.tracer()
     # Open the training runs once, because every matching document is looked up in each of them.
     runs = list(find_training_runs(dataset))
     splits = parse_split_names(split) or (None,)
-    for match in chain.from_iterable(
-        trace_documents(tracer, decode=not no_text, split=split_name, **question) for split_name in splits
-    ):
+    for match in _find_matches(open_dataset, tracer, splits, question, decode=not no_text):
         shown_match = replace(
             match,
             source_bytes=tracer.source_bytes(match),
@@ -145,6 +144,38 @@ def command(
     for note in tracer.notes:
         print(f"note: {note}", file=sys.stderr)
     return 0
+
+
+def _find_matches(
+    dataset: "OpenDataset",
+    tracer: "Tracer",
+    splits: Sequence[str | None],
+    question: Mapping[str, Any],
+    *,
+    decode: bool,
+) -> "Iterator[Trace]":
+    """Yield the matching documents of each split. The error for a dropped row names the command that shows the row."""
+    from dataprep_assets.engine.trace.trace import trace_documents
+
+    for split in splits:
+        try:
+            yield from trace_documents(tracer, decode=decode, split=split, **question)
+        except NotFoundError as error:
+            file, row = question["file"], question["row"]
+            if file is None or row is None or (query := _find_dropped_row(dataset, file, row)) is None:
+                raise
+            command_line = f"dataprep documents {dataset.name} --where {shlex.quote(query)} --text"
+            raise NotFoundError(f"{error}. Run `{command_line}` to read the row") from error
+
+
+def _find_dropped_row(dataset: "OpenDataset", file: str, row: int) -> str | None:
+    """Return the query for a row of the document table; None if the table does not have the row or must not show it."""
+    query = f"file = {file!r} and row = {row}"
+    try:
+        is_listed = dataset.documents(where=query, columns=["file"]).count() > 0
+    except DataprepError:  # the dataset is sensitive, or has no table
+        return None
+    return query if is_listed else None
 
 
 def _find_kept_documents(ledger: "SeenLedger", trace: "Trace") -> "list[KeptDocument]":

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shlex
 import sys
 from collections import Counter
 from pathlib import Path
@@ -251,3 +252,15 @@ def test_a_sensitive_dataset_shows_no_row_no_text_and_no_plot(tmp_path: Path, mo
     assert "matching rows: 20" in said
     assert "16" not in said, "the exact number of kept documents"
     assert "wellenbrecher" not in said
+
+
+def test_the_trace_of_a_dropped_row_names_the_command_that_shows_its_text(coast: Coast) -> None:
+    row = next(row for row in read_rows(coast, "--reason", "short") if row["file"])
+    position = ("--file", row["file"], "--row", str(row["row"]))
+    traced = dataprep(coast.root.parent, "trace", "pages", *position, project=coast.root)
+    assert (traced.returncode, traced.stdout) == (1, "")
+    assert_names(traced.stderr, "'short'")
+    program, *arguments = shlex.split(traced.stderr.split("`")[1])
+    assert program == "dataprep"
+    shown = dataprep(coast.root.parent, *arguments, "--json", project=coast.root)
+    assert json.loads(shown.stdout) == row | {"text": find_texts(coast)[row["file"], row["row"]]}
