@@ -1,7 +1,7 @@
 """Dataset class of blends for pretraining, SFT, pairs or RL: its artifacts, data card, cost estimate and summary."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -266,6 +266,14 @@ class Blend(Dataset):
 
     def remarks(self) -> Iterator[Remark]:
         return find_blend_remarks(self.declaration)
+
+    def find_trial_remarks(self) -> Iterable[Remark]:
+        if not self.declaration.has_table:
+            return ()
+        from dataprep_assets.curation.trial import find_trial_remarks
+        from dataprep_assets.pipelines.blend.screening.row_trial import build_trial
+
+        return find_trial_remarks(partial(build_trial, self.declaration))
 
     def describe_boundaries(self) -> str:
         blend, options = self.declaration, self.declaration.pretrain_options

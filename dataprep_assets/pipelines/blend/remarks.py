@@ -81,11 +81,11 @@ def find_blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
 
         yield from find_benchmark_remarks(screen.tagger, screen.declaration)
     local_datasets, is_whole = list[LocalDataset](), True
-    for own_keys, dataset in _list_datasets_with_keys(data):
+    for own_keys, dataset in list_datasets_with_keys(data):
         # For a blend in a separate file, point to the key `blend`, because no other key of the YAML is about the
         # datasets.
         keys = own_keys if isinstance(blend.blend, DataBlend) else ("blend",)
-        files = _list_files(blend, dataset, extend_keys(keys, "path"))
+        files = list_local_files(blend, dataset, extend_keys(keys, "path"))
         if isinstance(files, Remark):
             yield files
         elif files is not None:
@@ -150,12 +150,12 @@ def _find_transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
     for name, source in sources.items():
         # Skip validation, because the names of placeholder sources may be invalid as dataset names.
         dataset = BlendDataset.model_construct(name=name, path=source.path, split=source.split, subset=None)
-        files = _list_files(blend, dataset, keys)
+        files = list_local_files(blend, dataset, keys)
         if isinstance(files, Remark):
             yield files
 
 
-def _list_datasets_with_keys(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDataset]]:
+def list_datasets_with_keys(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDataset]]:
     """Yield each dataset with a positive weight, with the path of its YAML key."""
     for key in ("datasets", *SPLITS):
         for index, dataset in enumerate(getattr(data, key) or ()):
@@ -174,7 +174,7 @@ def _find_dataset_remarks(
         yield Remark(keys=extend_keys(keys, "path"), sentence=damaged, of_source=True)
     for path in sample_files([path for path in files if path.suffix == ".csv"]):
         if sentence := describe_merged_rows(
-            _open_part(blend, dataset, path).read_rows(), "a file" if blend.sensitive else path.name
+            open_local_part(blend, dataset, path).read_rows(), "a file" if blend.sensitive else path.name
         ):
             yield Remark(keys=extend_keys(keys, "csv_quotes"), sentence=sentence, hint=True)
             break
@@ -270,7 +270,7 @@ def _find_stray_remarks(
         if own_fields and other_fields and not own_fields & other_fields:
             field_names = "" if blend.sensitive else f" (`{min(own_fields)}`, not `{min(other_fields)}`)"
             sentence = (
-                f"{_open_part(blend, dataset, path).label}: the first rows have no field in common with the other "
+                f"{open_local_part(blend, dataset, path).label}: the first rows have no field in common with the other "
                 f"files{field_names}"
             )
             yield Remark(
@@ -304,7 +304,7 @@ def _find_damaged_footer(paths: Sequence[Path]) -> str | None:
     return None
 
 
-def _open_part(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> SourcePart:
+def open_local_part(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> SourcePart:
     """Return a local file of a dataset, ready to read some of its rows; it has no digest."""
     kind, compression = file_format(path.name)
     return SourcePart(
@@ -321,7 +321,7 @@ def _open_part(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> So
 
 def _find_refusal(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> str | None:
     """Return the reason why a run would reject a file after its first rows; None if it would not reject the file."""
-    part = _open_part(blend, dataset, path)
+    part = open_local_part(blend, dataset, path)
     try:
         top_rows = summarize_first_rows((len(block.rows), block.bad) for block in part.read_rows())
     except (SourceError, OutOfMemoryError) as error:
@@ -331,7 +331,7 @@ def _find_refusal(blend: BlendDeclaration, dataset: BlendDataset, path: Path) ->
     return explain_refusal(part, top_rows, policy=blend.bad_records.policy) or None
 
 
-def _list_files(
+def list_local_files(
     blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]
 ) -> list[Path] | Remark | None:
     """Return the paths of a dataset's files, in order; None if they are not local.

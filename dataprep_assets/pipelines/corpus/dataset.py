@@ -206,9 +206,10 @@ class Corpus(Dataset):
     def find_trial_remarks(self) -> Iterable[Remark]:
         if not self.declaration.has_table:
             return ()
-        from dataprep_assets.pipelines.corpus.curation.trial import find_trial_remarks
+        from dataprep_assets.curation.trial import find_trial_remarks
+        from dataprep_assets.pipelines.corpus.curation.trial import build_trial
 
-        return find_trial_remarks(self.declaration)
+        return find_trial_remarks(partial(build_trial, self.declaration))
 
     def cost(self, store: ArtifactStore, machine: "Machine") -> "Estimate":
         from dataprep_assets.pipelines.corpus.source.cost import estimate_corpus_cost

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dataprep_assets.curation import trial
 from dataprep_assets.engine.yaml.remark import Remark
-from dataprep_assets.pipelines.corpus.curation import trial
+from dataprep_assets.pipelines.corpus.curation.trial import build_trial
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.messages import assert_names
@@ -54,7 +56,7 @@ def remarks(folder: Path, tag: list[Any], **keys: Any) -> list[Remark]:
         "tag": tag,
         **keys,
     }
-    return list(trial.find_trial_remarks(CorpusDeclaration.model_validate(declared)))
+    return list(trial.find_trial_remarks(partial(build_trial, CorpusDeclaration.model_validate(declared))))
 
 
 def function(name: str, column: str = "score", **more: str) -> dict[str, Any]:

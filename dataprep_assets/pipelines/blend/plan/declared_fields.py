@@ -94,7 +94,7 @@ def find_absent_field_remarks(
         rows, name = local.read_rows(blend), local.dataset.name
         is_whole &= len(rows) < ROWS and len(local.files) <= FILES
         fields = [(keys, option, rows, f"dataset {name}") for keys, option in _list_row_fields(blend, local)]
-        if blend.stage == "rl" and (outcomes := _transform_rows(blend, rows)) is not None:
+        if blend.stage == "rl" and (outcomes := transform_rows(blend, rows)) is not None:
             records = [outcome for outcome in outcomes if isinstance(outcome, dict)]
             records_of_datasets.append((name, records))
             if (step := _find_skipping_step(outcomes)) is not None:
@@ -139,7 +139,7 @@ def _list_parts(blend: BlendDeclaration) -> Iterator[tuple[Keys, tuple[str, str]
             yield ("rl", key), (f"rl.{key}", field)
 
 
-def _transform_rows(blend: BlendDeclaration, rows: Sequence[Record]) -> list[Any] | None:
+def transform_rows(blend: BlendDeclaration, rows: Sequence[Record]) -> list[Any] | None:
     """Return the outcomes of the transforms; None if they run code of the user, read other files, or are invalid."""
     options = blend.rl_options
     with suppress(DataprepError):  # a different remark reports invalid transforms
