@@ -28,9 +28,9 @@ _FORMS = {
     "ibans": {"British": "GB NWBK601613{n8}", "German": "DE 37040044{n10}", "French": "FR 2004101005{n11}26"},
     "cards": {"Visa": "4{n14}", "Mastercard": "55{n13}", "American Express": "37{n12}"},
     "ip_addresses": {
-        "version 4": "8.8.{d}.1{d}",
+        "version 4": "88.8.{d}.1{d}",
         "version 6": "2001:4860:48{d}{d}::{d}{d}88",
-        "behind a word": "5.9.{d}.7{d}",
+        "behind a word": "59.9.{d}.7{d}",
     },
 }
 _NEGATIVES = {

@@ -1,7 +1,7 @@
 """Numbers of likely personal data: e-mail addresses, phone numbers, IBANs, payment cards, IP addresses.
 
 Only IBANs and cards with valid check digits (ISO 7064 MOD 97-10, Luhn) and only public IP addresses count, so that few
-other numbers match.
+other numbers match. Words before a number distinguish phone numbers and addresses from other numbers, such as versions.
 """
 
 import re
@@ -13,10 +13,28 @@ from dataprep_assets.curation.text_tagger import TextTagger
 
 # Patterns are bounded character classes, and the rest is arithmetic, because the time must be proportional to the
 # length of any text.
-_LOCAL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._%+-]{0,62}[A-Za-z0-9_%+-])?\Z")
-_DOMAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
-_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")
-_TOP = re.compile(r"[A-Za-z]{2,24}\Z")
+# All characters except signs may be part of an address, because letters of every script may be (RFC 6531).
+_SIGNS = r"{-\xbf\u2000-\u2bff\u3000-\u3004\uff00-\uffef"
+# Scripts that write no spaces between words are only part of an address if they are next to its `@`.
+_UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
+_LETTERS = {is_unspaced: _SIGNS + ("" if is_unspaced else _UNSPACED) for is_unspaced in (True, False)}
+_LOCAL = {
+    key: re.compile(
+        rf"[^\x00-/:-@\[-`{none}](?:[^\x00-$&-*,/:-@\[-\^`{none}]{{0,62}}[^\x00-$&-*,./:-@\[-\^`{none}])?\Z"
+    )
+    for key, none in _LETTERS.items()
+}
+_DOMAIN = {
+    key: re.compile(rf"[^\x00-/:-@\[-`{none}][^\x00-,/:-@\[-`{none}]{{0,252}}") for key, none in _LETTERS.items()
+}
+_LABEL = re.compile(rf"[^\x00-/:-@\[-`{_SIGNS}](?:[^\x00-,./:-@\[-`{_SIGNS}]{{0,61}}[^\x00-/:-@\[-`{_SIGNS}])?\Z")
+_TOP = re.compile(rf"(?:[^\x00-@\[-`{_SIGNS}]{{2,24}}|xn--[a-z0-9-]{{2,58}})\Z")
+_FILE_ENDING = re.compile(
+    r"(?i:css|gif|git|html|ico|jpe?g|js|json|lst|mount|png|po|release|service|slice|socket|svg|target|timer|ts|txt|webp|"
+    r"xml|ya?ml)\Z"
+)
+"""Ends of names of files and system units, which also contain an `@`."""
 
 # Each pattern begins with a character or a class, and then tests the character before it, because Python finds a first
 # character much faster than a position that does not follow certain characters.
@@ -49,22 +67,36 @@ _LENGTH = {country: length for length, countries in _IBAN_LENGTHS.items() for co
 _CARD = re.compile(
     # Reject a number in groups that is followed by a further group of digits, because it is then part of a longer
     # number. Only the expiry date of the card, which has a slash, may follow.
-    r"\d(?<![\d.]\d)(?:\d{12,18}|\d{3}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?(?!\1\d(?!\d?/\d))"
-    r"|(?<=3)\d{3}([ -])\d{6}\2\d{4,5}(?!\2\d(?!\d?/\d)))(?![\d.]\d|\d)"
+    r"\d(?<![\dA-Za-z_./-]\d)(?:\d{12,18}|\d{3}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?(?!\1\d(?!\d?/\d))"
+    r"|(?<=3)\d{3}([ -])\d{6}\2\d{4,5}(?!\2\d(?!\d?/\d)))(?![.]\d|[\dA-Za-z_])"
 )
 _V4 = re.compile(r"\d(?<![\w.]\d)\d{0,2}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)")
-_V6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{1,4}:[0-9A-Fa-f:]{3,35}[0-9A-Fa-f](?![\w:])")
+_V6 = re.compile(r"[0-9A-Fa-f](?:(?<![\w:.].)|(?<=IPv6:.))[0-9A-Fa-f]{0,3}:[0-9A-Fa-f:]{3,35}[0-9A-Fa-f](?![\w:])")
 _V6_PART = re.compile(r":[0-9A-Fa-f:]{3}")
 """Part of every match of `_V6`. Few texts contain it."""
+
+_HOST_WORD = re.compile(
+    r"(?i:\b(?:ip(?:v4)?|addr(?:ess)?(?:es)?|hosts?|hostname|servers?|dns|nameservers?|clients?|peers?|proxy|gateway|"
+    r"subnet|network|routers?|range|ping|traceroute|whois|from|src|dst|remote|endpoint|login|connect(?:ed|ion)?)\b|_ip\b)"
+    r"[^\n]{0,24}\Z"
+)
+"""A word before an address."""
+_HOST_END = re.compile(r":\d{2,5}(?!\d)|/(?:8|[12]\d|3[0-2])(?!\d)| - - \[")
+"""Port, network, or a further part of a log line after an address."""
+_VERSION_WORD = re.compile(
+    r"(?i:\b(?:v\d*|versions?|releases?|policy|upgraded?|updated?|standards|sections?|revert|reset|changes|bump|deps)\b)"
+    r"[^\n]{0,32}\Z|[<>=~^]=? ?\Z|[A-Za-z]-\Z"
+)
+"""A word or sign before a version or the number of a section."""
 
 # List the ranges here instead of using Python's `is_global`, because its result changes between patch versions, but
 # counts must not.
 _SPECIAL_RANGES = """
     0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.168.0.0/16
-    198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4
-    ::/128 ::1/128 ::ffff:0:0/96 64:ff9b:1::/48 100::/64 2001::/23 2001:db8::/32 2002::/16 3fff::/20 fc00::/7 fe80::/10
+    198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
+    2001::/23 2001:db8::/32 2002::/16 3fff::/20
 """
-"""Networks that are not globally reachable, in IANA's special-purpose registries."""
+"""Networks that are not globally reachable, in IANA's special-purpose registries, and multicast."""
 _GLOBAL_RANGES = """
     192.0.0.9/32 192.0.0.10/32 2001:1::1/128 2001:1::2/128 2001:3::/32 2001:4:112::/48 2001:20::/28 2001:30::/28
 """
@@ -72,11 +104,22 @@ _SPECIAL_NETWORKS, _GLOBAL_NETWORKS = (
     [ip_network(one) for one in some.split()] for some in (_SPECIAL_RANGES, _GLOBAL_RANGES)
 )
 
-_INTERNATIONAL = re.compile(r"\+(?<![\w+]\+)[1-9][\d ()./-]{6,24}")
-_NATIONAL = re.compile(r"[(0](?<![\w.,/+:-].)(?<!\d .)(?:(?<=0)|(?<=\()0)[1-9][\d ()./-]{6,20}")
-_AMERICAN = re.compile(r"[(2-9](?<![\w.-].)(?:(?<=\()[2-9]\d\d\) ?|(?<!\()\d\d[-. ])[2-9]\d\d[-. ]\d{4}(?![\w-]|\.\d)")
-_SEPARATED = re.compile(r"[ ()./-]+")
-_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{4}[./-]\d{1,2}[./-]\d{1,2}")
+_RUN = re.compile(
+    r"[+(（\d](?<!\d.)(?=[\d ()（）./+-]{7})"
+    r"(?:(?<=[(（])\+?\d+|(?<=\+)[(（]?\d+|(?<=\d)\d*)(?:(?: ?[/-] ?|[ .]|[)）] ?-? ?| ?[(（])\d+)*"
+)
+"""Groups of digits with separators, which may be a phone number."""
+_DATE = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2,4}|\d{4}([./-])\d{1,2}\2\d{1,2}")
+_PHONE_WORD = re.compile(
+    r"(?i:\b(?:t[eé]l(?:[eé]f?\w*)?|tlf|tfno|(?:tele)?phones?|fax|mobil\w*|cell(?:phone|ular)|handy|gsm|whatsapp|puhelin\w*|"
+    r"soita\w*|numeroon|anruf\w*|rufen|appel\w*|joindre|chiam\w*|ll[aá]m\w*|lig(?:ue|ar)|dzwoni\w*|ring|bel|звон\w*|"
+    r"тел\w*)\b|电话|電話|手机|致电|फ़ोन|फोन|전화)\.?(?:(?!\. )[^\d\n]){0,24}\Z"
+)
+"""A word before a phone number, in several languages."""
+_COUNTRY = re.compile(r"1|7|2[07]|3[0-469]|4[013-9]|5[1-8]|6[0-6]|8[1246]|9[0-58]|[2-9]\d\d")
+"""A country code of E.164."""
+_SHAPES = frozenset({(1, 3, 3, 2, 2), (1, 3, 2, 2, 2), (1, 3, 2, 3, 2), (1, 3, 3, 4)})
+"""Numbers of digits in the groups of a national number after a separate 0 or 8."""
 
 
 Span = tuple[int, int]
@@ -89,12 +132,19 @@ def find_emails(text: str) -> Iterator[Span]:
     while position >= 0:
         # Search only 64 characters, because the local part of an address is not longer. This also limits the work per
         # `@`.
-        local, domain = _LOCAL.search(text[max(0, position - 64) : position]), _DOMAIN.match(text, position + 1)
+        local_letters, domain_letters = (
+            _UNSPACED_CHARACTER.match(text, index) is not None for index in (max(position - 1, 0), position + 1)
+        )
+        local = _LOCAL[local_letters].search(text[max(0, position - 64) : position])
+        domain = _DOMAIN[domain_letters].match(text, position + 1)
         if local is not None and domain is not None and ".." not in local[0]:
             # Remove periods and hyphens at the end, because they belong to the sentence, not to the address.
             name = domain[0].rstrip(".-")
             *labels, top = name.split(".")
-            if labels and _TOP.match(top) and all(map(_LABEL.match, labels)):
+            # Leave out the user `git` before a path, which is an address of a repository.
+            is_path = local[0] == "git" and text.startswith(":", position + 1 + len(name))
+            is_host = not _FILE_ENDING.match(top) and _TOP.match(top) and all(map(_LABEL.match, labels))
+            if labels and is_host and not is_path:
                 yield position - len(local[0]), position + 1 + len(name)
         position = text.find("@", position + 1)
 
@@ -139,6 +189,9 @@ def _is_issued(digits: str) -> bool:
     if digits[:2] in ("36", "38", "39") or 3000 <= four <= 3059:
         return length == 14
     is_master = 5100 <= four <= 5599 or 2221 <= four <= 2720
+    # Mir and UnionPay have up to 19 digits.
+    if 2200 <= four <= 2204 or digits[:2] == "62":
+        return length >= 16
     is_other = four == 6011 or 6440 <= four <= 6599 or 3528 <= four <= 3589
     return length == 16 and (is_master or is_other)
 
@@ -156,43 +209,123 @@ def find_addresses(text: str) -> Iterator[Span]:
                 address = ip_address(match[0])
             except ValueError:
                 continue
-            if _is_global(address):
+            if _is_global(address) and not (pattern is _V4 and _is_version(text, match)):
                 yield match.span()
 
 
+def _is_version(text: str, match: re.Match[str]) -> bool:
+    """Return whether four numbers are more likely a version or the number of a section than an address."""
+    before, after = text[max(0, match.start() - 40) : match.start()], text[match.end() : match.end() + 6]
+    line = before[before.rfind("\n") + 1 :]
+    if _HOST_END.match(after) or line.endswith(("[", "//", "@")):
+        return False
+    if _VERSION_WORD.search(line):
+        return not line.endswith("_ip=")
+    # Versions begin with a small number, but few addresses do.
+    return int(match[0].partition(".")[0]) < 24 and _HOST_WORD.search(line) is None
+
+
 def _is_global(address: IPv4Address | IPv6Address) -> bool:
+    # Only 2000::/3 is assigned.
+    if address.version == 6 and int(address) >> 125 != 1:
+        return False
     return not any(address in network for network in _SPECIAL_NETWORKS) or any(
         address in network for network in _GLOBAL_NETWORKS
     )
 
 
 def find_phones(text: str) -> Iterator[Span]:
-    """Yield phone numbers: with a country code after `+`, in groups after a 0, or in North American form.
+    """Yield phone numbers: with a country code, in groups of a national form, or after a word such as `phone`.
 
-    Digits in one piece only count as a phone number after `+`, because most of them are something else.
+    Digits in one piece only count as a phone number after `+` or such a word, because most of them are something else.
     """
-    for match in _INTERNATIONAL.finditer(text):
-        digits = _keep_digits(match[0])
+    for match in _RUN.finditer(text):
+        start, run = match.start(), match[0]
+        for offset, part in _list_parts(run):
+            if _is_phone(text, start + offset, part):
+                yield _trim_phone(text, start + offset, part)
+                if len(part) == len(run):
+                    break
+
+
+def _list_parts(run: str) -> Iterator[tuple[int, str]]:
+    """Yield the groups of digits that may be one number, with their offsets: all, or those between separators."""
+    yield 0, run
+    # A slash separates numbers (E.123), and the area code in some countries. A remark in brackets may follow a number.
+    offset = 0
+    pieces = run.split(" / ")
+    for piece in pieces:
+        if len(pieces) > 1:
+            yield offset, piece
+        if (end := piece.rfind(" (")) > 5:
+            yield offset, piece[:end]
+        offset += len(piece) + 3
+
+
+def _is_phone(text: str, start: int, phone: str) -> bool:
+    digits, groups = _keep_digits(phone), _GROUP.findall(phone)
+    if "+" in phone[:2]:
         # An international number has at most 15 digits (E.164). Fewer than 8 digits are too few for a phone number.
-        if 8 <= len(digits) <= 15:
-            yield _trim_phone(match)
-    for match in _NATIONAL.finditer(text):
-        phone = match[0].strip(" ./-")
-        digits, groups = _keep_digits(phone), [group for group in _SEPARATED.split(phone) if group]
-        # Reject numbers of an unusual length or form, and dates and ISBNs, which may also begin with 0 and consist of
-        # groups of digits.
-        if not 9 <= len(digits) <= 12 or not 2 <= len(groups) <= 6 or _DATE.search(phone):
-            continue
-        if len(digits) == 10 and "-" in phone and _is_isbn(digits):
-            continue
-        yield _trim_phone(match)
-    yield from (match.span() for match in _AMERICAN.finditer(text))
+        return digits[0] != "0" and 8 <= len(digits) <= 15 and not _BEFORE_PLUS.match(text, max(start - 1, 0), start)
+    if not 7 <= len(digits) <= 17 or _BEFORE.search(text, max(start - 2, 0), start):
+        return False
+    if _AFTER.match(text, start + len(phone)) or any(map(_DATE.fullmatch, phone.split(" "))):
+        return False
+    # Periods separate all groups or none, as in the numbers of versions and sections.
+    if "." in phone and any(separator in phone for separator in " -/("):
+        return False
+    if len(digits) <= 15 and len(groups) <= 6 and _PHONE_WORD.search(text, max(0, start - 40), start):
+        return True
+    return _has_national_form(phone, digits, groups)
 
 
-def _trim_phone(match: re.Match[str]) -> Span:
-    """Return the span of a number without punctuation after it, and without a bracket that opens before it."""
-    number = match[0].rstrip(" ()./-")
-    return match.start() + (number.startswith("(") and ")" not in number), match.start() + len(number)
+def _has_national_form(phone: str, digits: str, groups: list[str]) -> bool:
+    lengths = tuple(map(len, groups))
+    if digits.startswith("00"):
+        # Reject lists of numbers with leading zeros.
+        is_list = any(group.startswith("00") for group in groups[1:])
+        return len(groups) > 2 and len(digits) >= 10 and not is_list and _COUNTRY.match(digits, 2) is not None
+    if digits[0] == "0":
+        if groups[0] == "0":
+            return lengths in _SHAPES and "." not in phone
+        # Reject ISBNs, postal codes such as that of the Free Software Foundation, and numbers that count up.
+        is_postal_code = lengths == (5, 4) and "-" in phone
+        is_isbn = len(digits) == 10 and "-" in phone and _is_isbn(digits)
+        numbers = [int(group) for group in groups]
+        is_series = len(groups) > 2 and numbers == [*range(numbers[0], numbers[0] + len(groups))]
+        is_table_row = lengths == (3, 3, 3) and phone.count(" ") == 2
+        is_other = is_postal_code or is_isbn or is_series or is_table_row or ("." in phone and len(groups) == 2)
+        return 9 <= len(digits) <= 12 and 2 <= len(groups) <= 5 and not is_other
+    is_bracketed, has_hyphen = phone[0] in "(（", "-" in phone
+    if lengths[-3:] == (3, 3, 4) and lengths[:-3] in ((), (1,)) and "/" not in phone:
+        *trunk, area, exchange, _ = groups
+        if phone.count(" ") == 2 and not trunk:
+            return False
+        return trunk in ([], ["1"]) and area[0] in "23456789" and (exchange[0] in "23456789" or bool(trunk))
+    if lengths in ((2, 4, 4), (2, 5, 4)):  # Brazil
+        return has_hyphen and (is_bracketed or groups[1].startswith("9"))
+    if lengths == (2, 3, 2, 2):  # Poland
+        return has_hyphen or is_bracketed
+    if lengths == (3, 4, 4):  # China
+        return digits[0] == "1" and digits[1] in "3456789"
+    return groups[0] == "8" and lengths in _SHAPES and groups[1][0] in "34589"  # Russia
+
+
+_GROUP = re.compile(r"\d+")
+_BEFORE_PLUS = re.compile(r"[0-9A-Za-z_+~]")
+_BEFORE = re.compile(r"(?:[0-9A-Za-z_.,/+#$%€£*~-]|\d:)\Z")
+"""Characters before a number that is no phone number."""
+_AFTER = re.compile(r"[A-Za-z_%]|[.,:/-]\d|-[A-Za-z]")
+"""Text after a number that is no phone number."""
+
+
+def _trim_phone(text: str, start: int, phone: str) -> Span:
+    """Return the span of a number with its brackets, and without a bracket that only opens before it."""
+    stop = start + len(phone)
+    if phone[0] in "(（" and ")" not in phone and "）" not in phone:
+        # The number may be in brackets as a whole, which are not part of it.
+        start += 1
+    return start, stop
 
 
 def _keep_digits(text: str) -> str:
@@ -228,7 +361,7 @@ def measure_text(text: str) -> list[int]:
 TAGGER = TextTagger.with_measure(
     columns=dict.fromkeys(KINDS, "integer"),
     measure=measure_text,
-    version=lambda: "3",
+    version=lambda: "4",
     planted=yield_cases,
     descriptions=_DESCRIPTIONS,
 )
