@@ -147,8 +147,8 @@ def _tag_batches(tagger: BatchTagger, batches: Sequence[DocumentBatch], sensitiv
     columns: Tags = []
     for batch in batches:
         # Rows without a text have null values.
-        none: dict[str, list[Any]] = {name: [] for name in tagger.columns}
-        tags = compute_tags(tagger, batch, sensitive=sensitive) if batch.texts else none
+        no_tags: dict[str, list[Any]] = {name: [] for name in tagger.columns}
+        tags = compute_tags(tagger, batch, sensitive=sensitive) if batch.texts else no_tags
         columns.append({name: batch.expand_to_rows(values) for name, values in tags.items()})
     return columns
 

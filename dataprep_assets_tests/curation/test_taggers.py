@@ -306,10 +306,10 @@ def test_personal_data_of_twenty_countries_is_found_once_and_as_its_kind() -> No
     forms = read_forms()
     assert (len(forms), len({form["country"] for form in forms})) == (464, 20)
     columns = load_tagger("personal").tag([form["text"] for form in forms])
-    found = Counter[str]()
+    found_counts = Counter[str]()
     for number, form in enumerate(forms):
         counts = {kind: values[number] for kind, values in columns.items() if values[number]}
-        found[form["kind"]] += counts == {form["kind"]: 1}
-    recall = {kind: found[kind] / count for kind, count in Counter(form["kind"] for form in forms).items()}
+        found_counts[form["kind"]] += counts == {form["kind"]: 1}
+    recall = {kind: found_counts[kind] / count for kind, count in Counter(form["kind"] for form in forms).items()}
     assert recall.keys() == columns.keys()
     assert min(recall.values()) >= 0.99, recall

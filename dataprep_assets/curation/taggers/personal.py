@@ -21,12 +21,12 @@ _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 _LETTERS = {is_unspaced: _SIGNS + ("" if is_unspaced else _UNSPACED) for is_unspaced in (True, False)}
 _LOCAL = {
     key: re.compile(
-        rf"[^\x00-/:-@\[-`{none}](?:[^\x00-$&-*,/:-@\[-\^`{none}]{{0,62}}[^\x00-$&-*,./:-@\[-\^`{none}])?\Z"
+        rf"[^\x00-/:-@\[-`{signs}](?:[^\x00-$&-*,/:-@\[-\^`{signs}]{{0,62}}[^\x00-$&-*,./:-@\[-\^`{signs}])?\Z"
     )
-    for key, none in _LETTERS.items()
+    for key, signs in _LETTERS.items()
 }
 _DOMAIN = {
-    key: re.compile(rf"[^\x00-/:-@\[-`{none}][^\x00-,/:-@\[-`{none}]{{0,252}}") for key, none in _LETTERS.items()
+    key: re.compile(rf"[^\x00-/:-@\[-`{signs}][^\x00-,/:-@\[-`{signs}]{{0,252}}") for key, signs in _LETTERS.items()
 }
 _LABEL = re.compile(rf"[^\x00-/:-@\[-`{_SIGNS}](?:[^\x00-,./:-@\[-`{_SIGNS}]{{0,61}}[^\x00-/:-@\[-`{_SIGNS}])?\Z")
 _TOP = re.compile(rf"(?:[^\x00-@\[-`{_SIGNS}]{{2,24}}|xn--[a-z0-9-]{{2,58}})\Z")
@@ -288,7 +288,7 @@ def _has_national_form(phone: str, digits: str, groups: list[str]) -> bool:
     if digits[0] == "0":
         if groups[0] == "0":
             return lengths in _SHAPES and "." not in phone
-        # Reject ISBNs, postal codes such as that of the Free Software Foundation, and numbers that count up.
+        # Reject ISBNs, postal codes such as the Free Software Foundation's, and numbers that count up.
         is_postal_code = lengths == (5, 4) and "-" in phone
         is_isbn = len(digits) == 10 and "-" in phone and _is_isbn(digits)
         numbers = [int(group) for group in groups]
