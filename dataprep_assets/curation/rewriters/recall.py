@@ -2,7 +2,7 @@
 
 A case is found if the rewriter replaces exactly its datum, and if the text of all rewriters together does not contain
 the datum. A text that only looks like personal data must stay as it is. In rows with messages, cases are planted into
-each place of a message that is rewritten.
+each location of a message that is rewritten.
 
 Entry points: `PERSONAL_DATA_REPLACED`, `PlantedRewriting`; `count_replaced`.
 """
@@ -19,7 +19,7 @@ from dataprep_assets.curation.rewriters.rewriting import Rewriting
 from dataprep_assets.engine.checks.check import Check, Finding, Row, build_verdict
 
 Rewrite = Callable[[Sequence[str]], list[str]]
-"""Function that puts texts into their place, rewrites them with all rewriters, and returns everything around them."""
+"""Function that puts texts into their location, rewrites them with all rewriters, and returns what is around them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +28,13 @@ class PlantedRewriting:
 
     Attributes:
         rewriting: The rewriters, including one of personal data.
-        places: Place of a text in a row → its function.
+        locations: Location of a text in a row → its function.
         documents: Texts of the dataset before rewriting; may be empty.
         floor: The declared minimum accuracy; None for the default.
     """
 
     rewriting: Rewriting
-    places: Mapping[str, Rewrite]
+    locations: Mapping[str, Rewrite]
     documents: Sequence[str]
     floor: FloorDeclaration | None = None
 
@@ -47,13 +47,13 @@ def _check_rewriting(planted: PlantedRewriting) -> Finding:
         if not isinstance(rewriter, PersonalDataRewriter):
             continue
         total_counts = dict[str, PlantedCounts]()
-        for place, rewrite in planted.places.items():
+        for location, rewrite in planted.locations.items():
             counts_by_kind = count_replaced(rewriter, rewrite, planted.documents)
             rows += [
-                {"rewriter": rewriter.name, "place": place, "kind": kind, **build_accuracy_row(counts)}
+                {"rewriter": rewriter.name, "location": location, "kind": kind, **build_accuracy_row(counts)}
                 for kind, counts in counts_by_kind.items()
             ]
-            subject = rewriter.name if len(planted.places) == 1 else f"{rewriter.name}, in {place},"
+            subject = rewriter.name if len(planted.locations) == 1 else f"{rewriter.name}, in {location},"
             defects += find_inaccurate(counts_by_kind, planted.floor, f"{subject} replaces", f"{subject} changes")
             for kind, counts in counts_by_kind.items():
                 total_counts[kind] = total_counts.get(kind, PlantedCounts()) + counts

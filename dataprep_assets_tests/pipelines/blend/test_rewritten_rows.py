@@ -186,13 +186,13 @@ def test_planted_personal_data_is_replaced_in_every_place_of_a_message(
     finding = find_recall(made)
     assert finding.passed
     assert {**finding.facts, "recall_emails": 1.0, "recall_phones": 1.0, "documents": 32} == finding.facts
-    places = {"content", "reasoning", "call arguments", "tool results"}
-    assert {row["place"] for row in finding.table} == places
+    locations = {"content", "reasoning", "call arguments", "tool results"}
+    assert {row["location"] for row in finding.table} == locations
     assert all(row["found"] == row["planted"] for row in finding.table if row["planted"])
     # If a part of the messages is not rewritten, the check names the place, and blocks the run.
     monkeypatch.setattr(rewritten_messages, "_KEYS", rewritten_messages._KEYS - {"reasoning_content"})
     finding = find_recall(made)
     assert not finding.passed
     assert not finding.warning
-    assert {row["place"] for row in finding.table if row["found"] != row["planted"]} == {"reasoning"}
+    assert {row["location"] for row in finding.table if row["found"] != row["planted"]} == {"reasoning"}
     assert DOCUMENTS in {spec.name for spec in made.dataset.spec("blend").inputs}

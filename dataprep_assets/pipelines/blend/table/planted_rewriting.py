@@ -1,4 +1,4 @@
-"""Personal data planted into each place of a message that is rewritten, to measure the recall of the rewriters.
+"""Personal data planted into each location of a message that is rewritten, to measure the recall of the rewriters.
 
 Entry point: `open_planted_rewriting`.
 """
@@ -30,13 +30,13 @@ def _build_call(text: str) -> Message:
     return {"role": "assistant", "content": "", "tool_calls": [call]}
 
 
-PLACES: Mapping[str, Callable[[str], Message]] = {
+LOCATIONS: Mapping[str, Callable[[str], Message]] = {
     "content": lambda text: {"role": "user", "content": text},
     "reasoning": lambda text: {"role": "assistant", "reasoning_content": text, "content": "Yes."},
     "call arguments": _build_call,
     "tool results": lambda text: {"role": "tool", "content": [{"type": "text", "text": text}]},
 }
-"""Place of a text → function that returns a message with the text."""
+"""Location of a text → function that returns a message with the text."""
 
 
 def open_planted_rewriting(
@@ -51,7 +51,7 @@ def open_planted_rewriting(
             texts = list(islice(_iterate_texts(table), _MAX_TEXTS))
     return PlantedRewriting(
         rewriting=blend.rewriting,
-        places={place: partial(_rewrite_at, build, blend.rewriting) for place, build in PLACES.items()},
+        locations={location: partial(_rewrite_at, build, blend.rewriting) for location, build in LOCATIONS.items()},
         documents=texts,
     )
 

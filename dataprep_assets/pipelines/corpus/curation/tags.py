@@ -355,7 +355,7 @@ def _open_planted_rewriting(
     assert corpus.rewriting is not None
     return PlantedRewriting(
         rewriting=corpus.rewriting,
-        places={"text": corpus.rewriting.rewrite_texts},
+        locations={"text": corpus.rewriting.rewrite_texts},
         documents=_read_documents(shard),
         floor=corpus.floors.get(PERSONAL),
     )
