@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, Artifa
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.storage import open_artifacts
 from dataprep_assets.serving.sampler.packs import open_packs
+from dataprep_assets.serving.sampler.sample_block import DocumentEnds, SampleBlock
 from dataprep_assets.serving.sampler.sampler import Sampler, Spans
 from dataprep_assets.serving.sampler.source_order import PackTable
 from dataprep_assets.serving.sampler.training_schedule import SCHEDULE, ScheduleHistory, Source, SourceShard
@@ -133,7 +135,7 @@ class TrainingData:
         self._tokens: dict[str, NDArray[Any] | RemoteTokens] = {}
         self._ends: dict[str, NDArray[Any]] = {}
         self._packs: dict[tuple[str, int], PackTable] = {}
-        self._block = lru_cache(maxsize=4)(self._locate_spans)
+        self._block = lru_cache(maxsize=4)(self._find_block)
         # Create the sampler last, because its constructor calls `packs`, which uses the attributes above.
         self.sampler = Sampler(self.schedule, self.packs)
 
@@ -206,38 +208,37 @@ class TrainingData:
         Raises NotFoundError for a step beyond the end, and ConfigError if a shard differs from the schedule. Raises
         TransferError, naming the step, if object storage cannot be read.
         """
-        positions = self.sampler.find_positions(step, rank, world_size)
-        return self._read_batch(step, positions, self._find_spans(step, rank, world_size, 0, len(positions)))
+        return self._read_batch(step, self.sampler.find_positions(step, rank, world_size), 0, rank, world_size)
 
     def sample(self, step: int, position: int) -> Batch:
         """Return one sample of a step. Reading samples in order is fastest."""
-        return self._read_batch(step, np.array([position]), self._find_spans(step, 0, 1, position, position + 1))
+        return self._read_batch(step, np.array([position]), position, 0, 1)
 
-    def _find_spans(self, step: int, rank: int, world_size: int, low: int, high: int) -> Spans:
-        """Return the spans of a rank's samples `[low, high)` in a step; several steps' spans are computed together."""
-        rule = self.sampler.find_rule(step)
-        ahead = max(_AHEAD * world_size // rule.revision.batch, 1)
-        block, block_step = divmod(step - rule.first, ahead)
-        spans, row_numbers = self._block(rule.number, block, ahead, rank, world_size)
-        # Rows are sorted and a step has `row_numbers` rows, so a step's spans are contiguous.
-        start, stop = (int(np.searchsorted(spans.row, block_step * row_numbers + row)) for row in (low, high))
-        own_spans = Spans(*(column[start:stop] for column in spans))
-        return own_spans._replace(row=own_spans.row - block_step * row_numbers - low)
-
-    def _locate_spans(self, number: int, block: int, ahead: int, rank: int, world_size: int) -> tuple[Spans, int]:
-        """Return a rank's spans in a block of a revision's steps, and its number of samples per step."""
+    def _find_block(self, number: int, block: int, ahead: int, rank: int, world_size: int) -> SampleBlock:
+        """Return a rank's samples in a block of `ahead` steps of a revision."""
         rule = next(rule for rule in self.sampler.rules if rule.number == number)
         batch = rule.revision.batch
         steps = np.arange(block * ahead, min((block + 1) * ahead, rule.stop - rule.first))
         own_slots = np.arange(rank, batch, world_size)
         samples = (steps[:, None] * batch + own_slots).ravel()
-        return self.sampler.find_spans(rule, samples), len(own_slots)
+        spans = self.sampler.find_spans(rule, samples)
+        found = SampleBlock(spans, len(samples), rule.revision.sequence_length, len(own_slots))
+        if self.boundaries:
+            found.find_parts(self._find_document_ends(rule.revision.sources, spans))
+        return found
 
-    def _read_batch(self, step: int, positions: NDArray[np.int64], spans: Spans) -> Batch:
-        """Return the batch with the tokens of these spans, which are at these positions of the step's batch."""
+    def _read_batch(self, step: int, positions: NDArray[np.int64], first: int, rank: int, world_size: int) -> Batch:
+        """Return the batch of a rank's samples in a step, beginning with its sample `first`.
+
+        `positions` are the positions of these samples in the step's batch.
+        """
         rule = self.sampler.find_rule(step)
-        shape = (len(positions), rule.revision.sequence_length)
-        tokens, labels = np.zeros(shape, np.int64), np.full(shape, IGNORED, np.int64)
+        ahead = max(_AHEAD * world_size // rule.revision.batch, 1)
+        number, step_in_block = divmod(step - rule.first, ahead)
+        block = self._block(rule.number, number, ahead, rank, world_size)
+        low = step_in_block * block.samples_per_step + first
+        high = low + len(positions)
+        spans, first_positions = block.select_spans(low, high)
         try:
             span_ids = self._read_ids(rule.revision.sources, spans)
         except (DataprepError, OSError) as error:
@@ -246,69 +247,44 @@ class TrainingData:
             kinds = (kind for kind in (ConfigError, IntegrityError) if isinstance(error, kind))
             message = str(error).removeprefix(f"{self.name}: ")
             raise next(kinds, TransferError)(f"{self.name}: step {step} cannot be read: {message}") from error
-        offset, last_row = 0, -1
-        for row, length, ids in zip(spans.row.tolist(), (spans.stop - spans.start).tolist(), span_ids, strict=True):
-            if row != last_row:
-                offset, last_row = 0, row
-            tokens[row, offset : offset + length] = ids[:length]
+        tokens, labels = (np.empty(len(positions) * block.width, np.int64) for _ in range(2))
+        stops = first_positions + spans.stop - spans.start
+        for start, stop, ids in zip(first_positions.tolist(), stops.tolist(), span_ids, strict=True):
+            tokens[start:stop] = ids[: stop - start]
             # The span was read with one more token, which is the last label, except at the end of a shard.
-            labels[row, offset : offset + len(ids) - 1] = ids[1:]
-            offset += length
-        numbers, documents = (
-            self._mark_documents(rule.revision.sources, spans, labels) if self.boundaries else (None, None)
-        )
-        return Batch(
-            step=step, positions=positions, tokens=tokens, labels=labels, position_ids=numbers, document_ids=documents
-        )
+            labels[stop - 1] = IGNORED
+            labels[start : start + len(ids) - 1] = ids[1:]
+        arrays: dict[str, NDArray[Any]] = {"tokens": tokens, "labels": labels}
+        padding: dict[str, int] = {"tokens": 0, "labels": IGNORED}
+        if block.parts is not None:
+            labels[block.parts.find_last_tokens(low, high)] = IGNORED
+            arrays["position_ids"], arrays["document_ids"] = block.parts.number_tokens(low, high)
+            padding |= {"position_ids": 0, "document_ids": -1}
+        arrays = {name: array.reshape(len(positions), block.width) for name, array in arrays.items()}
+        token_counts = block.token_counts[low:high]
+        for row in np.flatnonzero(token_counts < block.width).tolist():
+            for name, value in padding.items():
+                arrays[name][row, token_counts[row] :] = value
+        return Batch(step=step, positions=positions, **arrays)
 
-    def _mark_documents(
-        self, sources: tuple[Source, ...], spans: Spans, labels: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Ignore the labels at the ends of documents, and return the `position_ids` and `document_ids` of the spans."""
-        rows, width = labels.shape
-        lengths = spans.stop - spans.start
-        token_counts = np.bincount(spans.row, lengths, rows).astype(np.int64)  # number of tokens of each sample
-        # All positions below are in the flattened batch. The spans of a sample follow each other without a gap.
-        firsts = (
-            np.cumsum(lengths) - lengths + (spans.row * width - (np.cumsum(token_counts) - token_counts)[spans.row])
-        )
-        lasts = firsts + lengths
-        # The last token of a document has no label, and the next document of the span begins after it.
-        span_ends = self._find_document_ends(sources, spans)
-        counts = np.array([len(ends) for ends in span_ends], np.int64)
-        ends = np.concatenate([np.empty(0, np.uint64), *span_ends]).astype(np.int64) + np.repeat(
-            firsts - spans.start, counts
-        )
-        labels.reshape(-1)[ends - 1] = IGNORED
-        is_last = ends == np.repeat(lasts, counts)
-        ends_document = np.zeros(len(lengths), bool)
-        ends_document[np.repeat(np.arange(len(lengths)), counts)[is_last]] = True
-        continues = _find_continuing_spans(spans, ends_document)
-        # Begin with a part at position 0 if the first sample has no token. As for all short samples, the rest of the
-        # sample is overwritten below.
-        begins = np.sort(np.concatenate([firsts[~continues], ends[~is_last]]), kind="stable")
-        if not len(begins) or begins[0]:
-            begins = np.concatenate([[0], begins])
-        begin_rows, parts = begins // width, np.diff(begins, append=rows * width)
-        documents = np.arange(len(begins)) - np.searchsorted(begin_rows, begin_rows)
-        document_ids = np.repeat(documents.astype(np.int32), parts).reshape(rows, width)
-        # Subtract in place, because another array of this size would cost more than the subtraction.
-        position_ids = np.repeat(begins, parts).reshape(rows, width)
-        np.subtract(_number_tokens(rows * width).reshape(rows, width), position_ids, out=position_ids)
-        for row in np.flatnonzero(token_counts < width).tolist():
-            document_ids[row, token_counts[row] :], position_ids[row, token_counts[row] :] = -1, 0
-        return position_ids, document_ids
-
-    def _find_document_ends(self, sources: tuple[Source, ...], spans: Spans) -> list[NDArray[np.uint64]]:
+    def _find_document_ends(self, sources: tuple[Source, ...], spans: Spans) -> DocumentEnds:
         """Return the ends of documents within each span, as positions in its shard."""
-        span_ends = []
+        # Search all spans of a shard together and in order, because this takes a tenth of the time of single searches.
+        order = np.lexsort((spans.start, spans.shard, spans.source))
+        source, shard = spans.source[order], spans.shard[order]
+        first_of_shard = np.flatnonzero((np.diff(source, prepend=-1) != 0) | (np.diff(shard, prepend=-1) != 0))
         # Search with uint64, because for other integers NumPy would convert the whole memory-mapped file to float64.
-        bounds = np.stack([spans.start, spans.stop], axis=1).astype(np.uint64)
-        for source, shard, span_bounds in zip(spans.source.tolist(), spans.shard.tolist(), bounds, strict=True):
-            ends = self.open_document_ends(sources[source].shards[shard])
-            low, high = ends.searchsorted(span_bounds, side="right").tolist()
-            span_ends.append(ends[low:high])
-        return span_ends
+        bounds = np.stack([spans.start[order], spans.stop[order]]).astype(np.uint64)
+        counts, shard_ends = np.zeros(len(order), np.int64), [np.empty(0, np.uint64)]
+        for first, stop in pairwise([*first_of_shard.tolist(), len(order)]):
+            ends = self.open_document_ends(sources[source[first]].shards[shard[first]])
+            low, high = ends.searchsorted(bounds[:, first:stop], side="right")
+            counts[first:stop] = found = high - low
+            shard_ends.append(ends[np.arange(found.sum()) + np.repeat(low - (np.cumsum(found) - found), found)])
+        by_span = np.argsort(np.repeat(order, counts), kind="stable")
+        span_counts = np.empty_like(counts)
+        span_counts[order] = counts
+        return DocumentEnds(span_counts, np.concatenate(shard_ends)[by_span].astype(np.int64))
 
     def _read_ids(self, sources: tuple[Source, ...], spans: Spans) -> list[NDArray[Any]]:
         """Return the tokens of each span, and the following token if the shard has one."""
@@ -344,7 +320,10 @@ class TrainingData:
                 f"{shard.content[:12]}, now {handle.receipt.content[:12]}): documents were removed, or the artifact "
                 f"was rebuilt. Restore the artifact, or {remedy}"
             )
-        return self._tokens.setdefault(shard.content, handle.tokens(TOKENS))
+        tokens = handle.tokens(TOKENS)
+        # View the file as a plain array, because slicing a `memmap` takes several times as long.
+        plain_tokens = tokens if isinstance(tokens, RemoteTokens) else np.asarray(tokens)
+        return self._tokens.setdefault(shard.content, plain_tokens)
 
     def open_document_ends(self, shard: SourceShard) -> NDArray[Any]:
         """Return the end of each document of a shard, from the schedule's artifact."""
@@ -352,7 +331,7 @@ class TrainingData:
             path = self._handle.path(f"{get_documents_folder(shard.content)}/{ENDS}")
             # Use an empty array for an empty file, because NumPy cannot memory-map an empty file.
             empty = np.empty(0, np.uint64)
-            # View the file as a plain array, because slicing a `memmap` takes several times as long.
+            # View the file as a plain array, as in `open_tokens`.
             self._ends[shard.content] = np.asarray(np.memmap(path, "<u8", "r")) if path.stat().st_size else empty
         return self._ends[shard.content]
 
@@ -362,25 +341,6 @@ class TrainingData:
         if key not in self._packs:
             self._packs[key] = open_packs(self._handle.path(get_packs_file(shard.content, length)))
         return self._packs[key]
-
-
-def _find_continuing_spans(spans: Spans, ends_document: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return whether each span continues the document of the previous span.
-
-    A span continues it if it begins where the previous span ends, and no document ends there (`ends_document`). The
-    document was split at a boundary between samples of an earlier order.
-    """
-    continues = np.zeros(len(ends_document), bool)
-    continues[1:] = ~ends_document[:-1] & (spans.start[1:] == spans.stop[:-1])
-    for column in (spans.row, spans.source, spans.shard):
-        continues[1:] &= column[1:] == column[:-1]
-    return continues
-
-
-@lru_cache(maxsize=1)
-def _number_tokens(count: int) -> NDArray[np.int64]:
-    """Return the positions of a batch's tokens, from 0; cached, because most batches have the same size."""
-    return np.arange(count)
 
 
 @lru_cache(maxsize=1)
