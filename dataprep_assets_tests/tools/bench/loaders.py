@@ -1,10 +1,10 @@
 """Compare the cost per sample of a schedule and of other loaders: `python -m dataprep_assets_tests.tools.bench.loaders
 [--tokens N]`.
 
-A corpus of invented text is built once, with the views of Megatron and MosaicML. Then each loader runs shuffled in its
-own process: `TrainingData` by step (also with boundaries) and by sample, a plain loader of the same tokens from mapped
-files, megatron-core's `BlendedDataset` over `GPTDataset`s with the index files of the schedule, and MosaicML's
-`StreamingDataset`. Printed are CPU seconds of that process, the best of three rounds.
+A corpus of invented text is built once, with the views of Megatron and MosaicML. Then the loaders run shuffled:
+`TrainingData` by step (also with boundaries) and by sample, two plain loaders of memory-mapped files, megatron-core's
+`BlendedDataset` over `GPTDataset`s with the index files of the schedule, and MosaicML's `StreamingDataset`. Printed are
+CPU seconds, the best of seven rounds, and their ratio to the plain loader of random crops.
 """
 
 import argparse
@@ -29,8 +29,9 @@ from dataprep_assets_tests.readers.mosaicml import opened_stream
 from dataprep_assets_tests.readers.process import in_process_of
 from dataprep_assets_tests.tools.bench.invented_text import sentence, vocabulary
 
-LENGTH, BATCH, RUN, CORPUS = 2048, 32, "run", "words"
+LENGTH, BATCH, RUN, CORPUS, ROUNDS = 2048, 32, "run", "words", 7
 TOKENIZER = {"class": "bench"}
+RANDOM_CROPS = "memmap, random crops"
 Cost = tuple[float, int]
 """The CPU seconds per sample, and the growth of the process's peak memory while reading, in bytes."""
 
@@ -83,52 +84,66 @@ def make(folder: Path, tokens: int) -> Path:
     return folder / "artifacts"
 
 
-def _timed(read: Callable[[], int]) -> Cost:
-    """Return the cost of a sample in the best of three rounds of reads."""
-    read()
-    before, best = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, float("inf")
-    for _ in range(3):
-        started = time.process_time()
-        count = read()
-        best = min(best, (time.process_time() - started) / count)
-    return best, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+def _measure_rounds(*reads: Callable[[], int]) -> list[Cost]:
+    """Return the cost of a sample of each loader, in its best of `ROUNDS` rounds.
+
+    The loaders take turns, because the load of the machine changes.
+    """
+    for read in reads:
+        read()
+    before, best = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, [float("inf")] * len(reads)
+    for _ in range(ROUNDS):
+        for number, read in enumerate(reads):
+            started = time.process_time()
+            count = read()
+            best[number] = min(best[number], (time.process_time() - started) / count)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    return [(cost, grown * 1024) for cost in best]
 
 
 @in_process_of(PYTORCH)
-def by_steps(root: Path, samples: int, boundaries: bool) -> Cost:
-    """Read with `TrainingData`, a batch at a time."""
-    data = TrainingData(root, RUN, boundaries=boundaries)
+def by_steps(root: Path, samples: int) -> list[Cost]:
+    """Read batches with `TrainingData`, without and with boundaries, and with both plain loaders.
 
-    def read() -> int:
-        return sum(len(data.batch(step).tokens) for step in range(samples // BATCH))
-
-    return _timed(read)
-
-
-@in_process_of(PYTORCH)
-def from_mapped_files(root: Path, samples: int) -> Cost:
-    """Read the tokens and labels of the same batches from mapped files, and stack them."""
-    data = TrainingData(root, RUN)
-    sources = data.schedule.revisions[0].sources
-    tokens = [[data.open_tokens(source, shard) for shard in source.shards] for source in sources]
-    spans = [data.sampler.find_step_spans(step) for step in range(samples // BATCH)]
+    The plain loaders read memory-mapped files (`np.memmap`) and return tokens and labels, int64. The first reads random
+    crops, two per sample, like nanoGPT's `get_batch`. The second reads the samples of the schedule once each, from
+    spans that it found before.
+    """
+    plain, marked = TrainingData(root, RUN), TrainingData(root, RUN, boundaries=True)
+    sources, steps = plain.schedule.revisions[0].sources, range(samples // BATCH)
+    paths = [[root / s.dataset / s.artifact / shard.name / "tokens.bin" for shard in s.shards] for s in sources]
+    dtype = plain.open_tokens(sources[0], sources[0].shards[0]).dtype
+    tokens = [[np.memmap(path, dtype, "r") for path in shards] for shards in paths]
+    spans = [plain.sampler.find_step_spans(step) for step in steps]
     batches = [
         list(zip(*(column.tolist() for column in (one.source, one.shard, one.start, one.stop)), strict=True))
         for one in spans
     ]
+    draw = np.random.default_rng(0)
 
-    def read() -> int:
+    def read_steps(data: TrainingData) -> int:
+        return sum(len(data.batch(step).tokens) for step in steps)
+
+    def read_crops() -> int:
+        corpus = tokens[0][0]
+        for _ in steps:
+            starts = draw.integers(0, len(corpus) - LENGTH, BATCH).tolist()
+            np.stack([corpus[start : start + LENGTH].astype(np.int64) for start in starts])
+            np.stack([corpus[start + 1 : start + 1 + LENGTH].astype(np.int64) for start in starts])
+        return samples
+
+    def read_spans() -> int:
         for batch in batches:
             rows = [tokens[source][shard][start : stop + 1].astype(np.int64) for source, shard, start, stop in batch]
             rows = [row for row in rows if len(row) == LENGTH + 1]  # leave out the last, short samples of shards
             np.stack([row[:-1] for row in rows]), np.stack([row[1:] for row in rows])
         return samples
 
-    return _timed(read)
+    return _measure_rounds(lambda: read_steps(plain), lambda: read_steps(marked), read_crops, read_spans)
 
 
 @in_process_of(PYTORCH)
-def by_samples(root: Path, samples: int) -> Cost:
+def by_samples(root: Path, samples: int) -> list[Cost]:
     """Read with `SampleSource`, a sample at a time, as tensors."""
     import torch
 
@@ -139,11 +154,11 @@ def by_samples(root: Path, samples: int) -> Cost:
             {name: torch.from_numpy(array) for name, array in source[number].items()}
         return samples
 
-    return _timed(read)
+    return _measure_rounds(read)
 
 
 @in_process_of(MEGATRON)
-def megatron(weights: list[int], prefixes: list[str], run: int, cache: Path, samples: int) -> Cost:
+def megatron(weights: list[int], prefixes: list[str], run: int, cache: Path, samples: int) -> list[Cost]:
     """Read with megatron-core, a sample at a time."""
     with opened_schedule(weights, prefixes, run, cache, length=LENGTH, tokenizer=TOKENIZER) as train:
 
@@ -152,11 +167,11 @@ def megatron(weights: list[int], prefixes: list[str], run: int, cache: Path, sam
                 train[number]
             return samples
 
-        return _timed(read)
+        return _measure_rounds(read)
 
 
 @in_process_of(MOSAICML)
-def mosaicml(directory: Path, samples: int) -> Cost:
+def mosaicml(directory: Path, samples: int) -> list[Cost]:
     """Read with MosaicML's `StreamingDataset`, shuffled, a sample at a time, as tensors, without labels."""
     import torch
 
@@ -169,7 +184,7 @@ def mosaicml(directory: Path, samples: int) -> Cost:
             count += 1
         return count
 
-    return _timed(read)
+    return _measure_rounds(read)
 
 
 def main() -> None:
@@ -184,20 +199,19 @@ def main() -> None:
         shares = [source.share for source in data.schedule.revisions[0].sources]
         prefixes = [str(views / "megatron_bins" / split) for split in ("train", "more")]
         samples = min(data.sampler.samples, int(0.6 * tokens / LENGTH)) // BATCH * BATCH
-        costs = {
-            "TrainingData, by steps": by_steps(root, samples, False),
-            "TrainingData, boundaries": by_steps(root, samples, True),
-            "mapped files": from_mapped_files(root, samples),
-            "TrainingData, by samples": by_samples(root, samples),
-            "megatron-core": megatron(shares, prefixes, data.sampler.samples, root / RUN / "megatron_indices", samples),
-            "MosaicML StreamingDataset": mosaicml(views / "mds_bins", samples),
-        }
-    ours = costs["TrainingData, by steps"][0]
+        names = ("TrainingData, by steps", "TrainingData, boundaries", RANDOM_CROPS, "memmap, the same samples")
+        costs = dict(zip(names, by_steps(root, samples), strict=True))
+        [costs["TrainingData, by samples"]] = by_samples(root, samples)
+        [costs["megatron-core"]] = megatron(
+            shares, prefixes, data.sampler.samples, root / RUN / "megatron_indices", samples
+        )
+        [costs["MosaicML StreamingDataset"]] = mosaicml(views / "mds_bins", samples)
+    baseline = costs[RANDOM_CROPS][0]
     print(f"{samples:,} samples of {LENGTH} tokens")
-    print(f"{'loader':<28}{'µs a sample':>12}{'Mtokens/CPU-s':>15}{'ours is':>10}{'memory grew':>14}")
+    print(f"{'loader':<28}{'µs a sample':>12}{'Mtokens/CPU-s':>15}{'/ crops':>10}{'memory grew':>14}")
     for name, (seconds, grown) in costs.items():
         print(
-            f"{name:<28}{seconds * 1e6:>12.1f}{LENGTH / seconds / 1e6:>15.1f}{seconds / ours:>9.2f}x"
+            f"{name:<28}{seconds * 1e6:>12.1f}{LENGTH / seconds / 1e6:>15.1f}{seconds / baseline:>10.2f}"
             f"{grown / 2**20:>10.1f} MiB"
         )
 
