@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dataprep_assets.curation.duplicates import candidates
+from dataprep_assets.curation.duplicates import candidates, kept_set
 from dataprep_assets.curation.duplicates.banding import choose_banding
 from dataprep_assets.curation.duplicates.declaration import Normalization
 from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, count_overlap
@@ -108,8 +108,43 @@ def test_every_removed_document_has_a_kept_one_with_the_reported_similarity(tmp_
         found.removed.tolist(), found.representatives.tolist(), found.similarities.tolist(), strict=True
     ):
         assert stands not in removed
-        shared, either = count_overlap(documents.get_shingles(node), documents.get_shingles(stands))
+        shards, begins, ends = documents.locate_shingles(np.array([node, stands]))
+        sets = [
+            documents.shards[shard].shingles[begin:end]
+            for shard, begin, end in zip(shards.tolist(), begins.tolist(), ends.tolist(), strict=True)
+        ]
+        shared, either = count_overlap(*sets)
         assert similar == shared / either >= 0.8
+
+
+def test_the_decisions_are_equal_in_ranges_and_parts_of_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = deal(corpus(9), 3, 1)
+    whole, _ = find_kept_set(tmp_path / "whole", shards)
+    monkeypatch.setattr(candidates, "DOCUMENTS_PER_RANGE", 7)
+    monkeypatch.setattr(kept_set, "PAIRS_PER_PART", 5)
+    parts, _ = find_kept_set(tmp_path / "parts", shards)
+    assert len(whole.compared.pairs) > 5
+    for name in ("removed", "representatives", "similarities"):
+        assert np.array_equal(getattr(whole, name), getattr(parts, name))
+    assert np.array_equal(whole.compared.pairs, parts.compared.pairs)
+
+
+def test_repeated_hashes_are_found_next_to_hashes_that_differ_only_in_their_lowest_bit() -> None:
+    hashes = np.array([8, 1 << 63, 9, 8, 9, (1 << 63) + 1, 8, 5], np.uint64)
+    assert candidates.find_repeated_hashes(hashes).tolist() == [0, 3, 6, 2, 4]
+    assert candidates.find_repeated_hashes(hashes[:0]).tolist() == []
+    assert candidates.find_repeated_hashes(hashes[:1]).tolist() == []
+
+
+def test_compared_pairs_are_sorted_and_each_is_kept_once() -> None:
+    rows = [[1, 2, 3, 4], [1, 2, 2, 5], [7, 8, 1, 1], [1, 2, 3, 4], [7, 8, 1, 1]]
+    pairs = ComparedPairs.from_pairs(np.array(rows, np.uint64))
+    again = ComparedPairs.from_pairs(np.array(rows[::-1], np.uint64))
+    assert np.array_equal(pairs.pairs, again.pairs)
+    assert sorted(pairs.pairs.tolist()) == [[1, 2, 2, 5], [1, 2, 3, 4], [7, 8, 1, 1]]
+    assert pairs.find_positions(np.array([8], np.uint64), np.array([7], np.uint64)) >= 0
 
 
 def test_the_older_document_stays_unless_a_column_decides(tmp_path: Path) -> None:

@@ -62,31 +62,30 @@ class CandidateSet:
     def get_digests(self, nodes: Nodes) -> NDArray[np.uint64]:
         """Return the digests of documents, as in `SignedShard.digests`: ``(documents, 3)``."""
         digests = np.zeros((len(nodes), 3), np.uint64)
-        for shard, positions, rows in self._group_by_shard(nodes):
-            digests[positions] = shard.digests[rows]
+        for number, positions, rows in self.group_by_shard(nodes):
+            digests[positions] = self.shards[number].digests[rows]
         return digests
 
-    def count_shingles(self, nodes: Nodes) -> Nodes:
-        """Return the number of shingles of each document."""
-        sizes = np.zeros(len(nodes), np.int64)
-        for shard, positions, rows in self._group_by_shard(nodes):
-            sizes[positions] = shard.count_shingles(rows)
-        return sizes
+    def locate_shingles(self, nodes: Nodes) -> tuple[Nodes, Nodes, Nodes]:
+        """Return the position of each document's shard, and the begin and end of its shingles in the shard."""
+        shards, begins, ends = (np.zeros(len(nodes), np.int64) for _ in range(3))
+        for number, positions, rows in self.group_by_shard(nodes):
+            shards[positions] = number
+            begins[positions], ends[positions] = self.shards[number].locate_shingles(rows)
+        return shards, begins, ends
 
-    def _group_by_shard(self, nodes: Nodes) -> Iterator[tuple[SignedShard, Nodes, Nodes]]:
-        """Yield each shard that has some of these documents, with their positions in `nodes` and rows in the shard."""
+    def group_by_shard(self, nodes: Nodes) -> Iterator[tuple[int, Nodes, Nodes]]:
+        """Yield the position of each shard with some of these documents.
+
+        Also yield their positions in `nodes`, and their rows in the shard.
+        """
         shards = self.find_shards(nodes)
         order = np.argsort(shards, kind="stable")
-        bounds = np.searchsorted(shards[order], np.arange(len(self.shards) + 1)).tolist()
-        for shard, first_node, start, stop in zip(self.shards, self.first.tolist(), bounds, bounds[1:], strict=False):
-            if start < stop:
-                positions = order[start:stop]
-                yield shard, positions, nodes[positions] - first_node
-
-    def get_shingles(self, node: int) -> NDArray[np.uint64]:
-        """Return the shingle hashes of one document."""
-        home = int(np.searchsorted(self.first, node, side="right")) - 1
-        return self.shards[home].get_shingles(node - int(self.first[home]))
+        starts, ends = find_runs(shards[order])
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            positions = order[start:end]
+            number = int(shards[positions[0]])
+            yield number, positions, nodes[positions] - self.first[number]
 
 
 def group_sharing_documents(
@@ -104,38 +103,48 @@ def group_sharing_documents(
     # Hashes are uniformly distributed, so ranges of equal width have about the same number of documents.
     ranges = max(1, -(-documents.compared_count // DOCUMENTS_PER_RANGE))
     bounds = [number * (1 << 64) // ranges for number in range(ranges + 1)]
-    for low, high in pairwise(bounds):
-        hashes, nodes = [], []
-        for first_node, shard in zip(documents.first.tolist(), documents.shards, strict=False):
-            if not shard.documents:
-                continue
-            table, rows = shard.keys
-            column = table[key]
-            start = int(np.searchsorted(column, np.uint64(low)))
-            # The upper bound of the last range is 2**64, which does not fit in uint64.
-            stop = len(column) if high >> 64 else int(np.searchsorted(column, np.uint64(high)))
-            shard_nodes = rows[key, start:stop].astype(np.int64) + first_node
-            is_counted = among[shard_nodes]
-            hashes.append(np.asarray(column[start:stop])[is_counted])
-            nodes.append(shard_nodes[is_counted])
-        if not hashes:
-            continue
-        yield _find_repeated_hashes(np.concatenate(hashes), np.concatenate(nodes))
+    shards = [(int(first), shard) for first, shard in zip(documents.first, documents.shards, strict=False)]
+    shards = [(first, shard) for first, shard in shards if shard.documents]
+    for low, high in pairwise(bounds if shards else []):
+        tables = [shard.read_keys(key, low, high) for _, shard in shards]
+        hashes = np.concatenate([column for column, _ in tables])
+        rows = np.concatenate([column for _, column in tables])
+        first_entries = np.cumsum([0, *(len(column) for column, _ in tables)])[:-1]
+        del tables
+        entries = find_repeated_hashes(hashes)
+        shard_positions = first_entries.searchsorted(entries, side="right") - 1
+        nodes = rows[entries] + np.array([first for first, _ in shards], np.int64)[shard_positions]
+        hashes, is_included = hashes[entries], among[nodes]
+        if not is_included.all():
+            hashes, nodes = hashes[is_included], nodes[is_included]
+            is_repeated = mark_equal_neighbors(hashes)
+            hashes, nodes = hashes[is_repeated], nodes[is_repeated]
+        yield hashes, nodes
 
 
-def _find_repeated_hashes(hashes: NDArray[np.uint64], nodes: Nodes) -> tuple[NDArray[np.uint64], Nodes]:
-    """Return the entries whose hash occurs more than once, sorted by hash and number.
+def find_repeated_hashes(hashes: NDArray[np.uint64]) -> Nodes:
+    """Return the positions of hashes that occur more than once, sorted by hash and position."""
+    # Replace the lowest bits of each hash by its position and sort the numbers, because this takes a third of the time
+    # of sorting positions. The few hashes that differ only in these bits are separated below.
+    position_bits = np.uint64(max(1, (len(hashes) - 1).bit_length()))
+    numbers = hashes >> position_bits << position_bits
+    numbers |= np.arange(len(hashes), dtype=np.uint64)
+    numbers.sort()
+    numbers = numbers[mark_equal_neighbors(numbers >> position_bits)]
+    positions = (numbers & ((np.uint64(1) << position_bits) - np.uint64(1))).astype(np.int64)
+    # Use a stable sort, so that positions of equal hashes stay in order.
+    positions = positions[np.argsort(hashes[positions], kind="stable")]
+    repeated: Nodes = positions[mark_equal_neighbors(hashes[positions])]
+    return repeated
 
-    The input consists of one increasing run per shard, which a stable sort merges in a tenth of the time of other
-    sorts.
-    """
-    order = np.argsort(hashes, kind="stable")
-    hashes = hashes[order]
-    is_repeated = np.zeros(len(hashes), np.bool_)
-    is_equal = hashes[1:] == hashes[:-1]
+
+def mark_equal_neighbors(values: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Return a mask of the values that equal the value before or after them."""
+    is_repeated = np.zeros(len(values), np.bool_)
+    is_equal = values[1:] == values[:-1]
     is_repeated[1:] |= is_equal
     is_repeated[:-1] |= is_equal
-    return hashes[is_repeated], nodes[order[is_repeated]]
+    return is_repeated
 
 
 def find_runs(values: NDArray[np.generic]) -> tuple[Nodes, Nodes]:
@@ -235,11 +244,11 @@ def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: Candida
     # If splits are not compared with each other, divide the runs by split first. Otherwise, a run could exceed
     # `MAX_ALL_PAIRS` only because of documents of a different split.
     is_disjoint = not order.across and not order.theirs.any() and len(np.unique(order.split)) > 1
-    all_pairs: list[NDArray[np.int64]] = [np.empty((0, 2), np.int64)]
+    pairs = np.empty((0, 2), np.int64)
     # For each band with large runs: the documents of these runs, and the number of each document's run.
     waiting: list[tuple[Nodes, Nodes]] = []
     for band in range(1, bands + 1):
-        band_pairs = [np.empty((0, 2), np.int64)]
+        band_pairs = [pairs]
         large: list[Nodes] = []
         for hashes, nodes in group_sharing_documents(documents, band, among):
             runs = find_runs(hashes)
@@ -252,9 +261,9 @@ def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: Candida
         band_pairs += [_pair_with_first(members, order.select_first(documents, members)) for members in large]
         if large:
             waiting.append((np.concatenate(large), np.repeat(np.arange(len(large)), [len(one) for one in large])))
-        all_pairs.append(np.concatenate(band_pairs))
-    all_pairs += _pair_by_two_bands(documents, waiting, order)
-    pairs = _deduplicate_pairs(np.concatenate(all_pairs))
+        # Remove repetitions after each band, because most pairs share many bands.
+        pairs = _deduplicate_pairs(np.concatenate(band_pairs))
+    pairs = _deduplicate_pairs(np.concatenate([pairs, *_pair_by_two_bands(documents, waiting, order)]))
     # Without other datasets, `pairs` needs no filter: splits are compared with each other, or runs were divided by
     # split, or there is only one split.
     return pairs[order.find_compared(documents, pairs)] if order.theirs.any() else pairs
@@ -301,13 +310,15 @@ def _pair_by_two_bands(
 
 
 def _deduplicate_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    ordered = np.sort(pairs, axis=1)
-    if not len(ordered):
-        return ordered
+    low, high = np.minimum(pairs[:, 0], pairs[:, 1]), np.maximum(pairs[:, 0], pairs[:, 1])
     # If all document numbers are below 2**32, sort each pair as a single number, because this is faster than sorting
     # rows.
-    if int(ordered.max()) < 1 << 32:
-        pair_numbers = np.unique(ordered[:, 0].astype(np.uint64) << np.uint64(32) | ordered[:, 1].astype(np.uint64))
-        return np.column_stack([pair_numbers >> np.uint64(32), pair_numbers & np.uint64(0xFFFFFFFF)]).astype(np.int64)
-    rows: NDArray[np.int64] = np.unique(ordered, axis=0)
-    return rows
+    if int(high.max(initial=-1)) >= 1 << 32:
+        rows: NDArray[np.int64] = np.unique(np.column_stack([low, high]), axis=0)
+        return rows
+    numbers = low.astype(np.uint64) << np.uint64(32) | high.astype(np.uint64)
+    numbers.sort()
+    is_first = np.ones(len(numbers), np.bool_)
+    is_first[1:] = numbers[1:] != numbers[:-1]
+    numbers = numbers[is_first]
+    return np.column_stack([numbers >> np.uint64(32), numbers & np.uint64(0xFFFFFFFF)]).astype(np.int64)

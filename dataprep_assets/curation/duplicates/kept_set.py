@@ -28,9 +28,15 @@ from dataprep_assets.curation.duplicates.candidates import (
     find_pairs,
     find_runs,
     group_sharing_documents,
+    mark_equal_neighbors,
 )
 from dataprep_assets.curation.duplicates.declaration import AcrossSplits
 from dataprep_assets.tokenization.document_ids import mix_bits
+
+PAIRS_PER_PART = 1 << 16
+"""Candidate pairs that are converted to lists together: 30 MB."""
+_TIE_BREAKERS = 4
+"""Number of sort keys after the second half of the digest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,26 +70,25 @@ class Priority:
 
     def build_sort_keys(self, nodes: Nodes) -> list[NDArray[np.generic]]:
         """Return the sort keys of documents, the most important first, each ``(documents,)``."""
-        shards = self.documents.find_shards(nodes)
-        rows = nodes - self.documents.first[shards]
         split, priorities = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.float64)
         file, row = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64)
-        for number in np.unique(shards).tolist():
-            positions, shard = np.flatnonzero(shards == number), self.shards[number]
-            file_indices = np.searchsorted(shard.starts, rows[positions], side="right") - 1
+        is_own = np.ones(len(nodes), np.bool_)
+        for number, positions, rows in self.documents.group_by_shard(nodes):
+            shard = self.shards[number]
+            file_indices = np.searchsorted(shard.starts, rows, side="right") - 1
             # Negate the number of the split, so that documents of the last declared split come first. Duplicates are
             # then removed from the training split, which is usually declared first, and not from a test set.
-            split[positions] = -shard.split
-            file[positions], row[positions] = shard.files[file_indices], rows[positions] - shard.starts[file_indices]
+            split[positions], is_own[positions] = -shard.split, not shard.theirs
+            file[positions], row[positions] = shard.files[file_indices], rows - shard.starts[file_indices]
             if shard.values is not None:
-                priorities[positions] = shard.values[rows[positions]]
+                priorities[positions] = shard.values[rows]
             elif len(shard.ages):
                 priorities[positions] = shard.ages[file_indices]
         digests = self.documents.get_digests(nodes)
         first_columns: list[NDArray[np.generic]] = [split] if self.by_split else []
         if self.theirs.any():
             # False sorts before True, so documents of other datasets come before all documents of this one.
-            first_columns = [~self.theirs[shards], *first_columns]
+            first_columns = [is_own, *first_columns]
         # Break ties between identical texts by file and row, because these do not depend on the order in which
         # documents are read.
         return [*first_columns, priorities, digests[:, 1], digests[:, 0], digests[:, 2], file, row]
@@ -100,8 +105,14 @@ class Priority:
 
     def rank(self, nodes: Nodes) -> Nodes:
         """Return the rank of each document among `nodes`, from 0."""
+        keys = self.build_sort_keys(nodes)
+        # Leave out equal columns and the columns after the digest's second half, because they rarely matter.
+        first_keys = [key for key in keys[:-_TIE_BREAKERS] if (key[1:] != key[:-1]).any()]
         # Reverse the columns, because lexsort's last key is the most important one.
-        order = np.lexsort(self.build_sort_keys(nodes)[::-1])
+        order = np.lexsort(first_keys[::-1]) if first_keys else np.arange(len(nodes))
+        digests = keys[-_TIE_BREAKERS - 1][order]
+        if (digests[1:] == digests[:-1]).any():
+            order = np.lexsort(keys[::-1])
         ranks = np.empty(len(nodes), np.int64)
         ranks[order] = np.arange(len(nodes))
         return ranks
@@ -129,8 +140,20 @@ class ComparedPairs:
     @classmethod
     def from_pairs(cls, pairs: NDArray[np.uint64]) -> Self:
         """Return the compared pairs, given in any order and possibly with repetitions."""
-        unique_pairs = np.unique(pairs, axis=0) if len(pairs) else pairs.reshape(0, 4)
-        return cls(unique_pairs[np.argsort(_compute_pair_key(unique_pairs[:, 0], unique_pairs[:, 1]), kind="stable")])
+        pairs = pairs.reshape(-1, 4)
+        keys = _compute_pair_key(pairs[:, 0], pairs[:, 1])
+        order = np.argsort(keys)
+        pairs, keys = pairs[order], keys[order]
+        # Compare whole rows only if their keys are equal, because few are.
+        equal = np.flatnonzero(mark_equal_neighbors(keys))
+        pairs[equal] = pairs[equal][np.lexsort((*pairs[equal].T[::-1], keys[equal]))]
+        is_first = np.ones(len(pairs), np.bool_)
+        is_first[1:] = (pairs[1:] != pairs[:-1]).any(axis=1)
+        return cls(pairs[is_first])
+
+    @cached_property
+    def _keys(self) -> NDArray[np.uint64]:
+        return _compute_pair_key(self.pairs[:, 0], self.pairs[:, 1])
 
     def remove(self, positions: NDArray[np.int64]) -> Self:
         """Return all pairs except the pairs at some positions."""
@@ -141,7 +164,7 @@ class ComparedPairs:
         if not len(self.pairs):
             return np.full(len(first_nodes), -1)
         low, high = np.minimum(first_nodes, second_nodes), np.maximum(first_nodes, second_nodes)
-        keys = _compute_pair_key(self.pairs[:, 0], self.pairs[:, 1])
+        keys = self._keys
         indices = np.minimum(np.searchsorted(keys, _compute_pair_key(low, high)), len(keys) - 1)
         # If several pairs share a key, only the first of them is found. This is harmless, because the others are only
         # compared again.
@@ -187,8 +210,9 @@ def count_overlap(first_hashes: NDArray[np.uint64], second_hashes: NDArray[np.ui
         first_hashes, second_hashes = second_hashes, first_hashes
     if not len(first_hashes):
         return 0, len(second_hashes)
-    indices = np.minimum(np.searchsorted(second_hashes, first_hashes), len(second_hashes) - 1)
-    shared = int(np.count_nonzero(second_hashes[indices] == first_hashes))
+    # Call methods of the arrays, because NumPy's functions take longer than the search in short texts.
+    indices = second_hashes.searchsorted(first_hashes)
+    shared = int(np.count_nonzero(second_hashes.take(indices, mode="clip") == first_hashes))
     return shared, len(first_hashes) + len(second_hashes) - shared
 
 
@@ -282,8 +306,8 @@ class _KeptQuery:
     ) -> None:
         self._documents, self._order = documents, order
         self._threshold, self._removes_across, self._known = threshold, removes_across, pairs
-        self._removed: dict[int, tuple[int, float]] = {}
-        self._compared: list[tuple[int, int, int, int]] = []
+        self._removals: list[tuple[Nodes, Nodes, NDArray[np.float64]]] = []
+        self._compared: list[NDArray[np.uint64]] = []
         self._across: list[tuple[int, int, float]] = []
 
     def record_equal_across_splits(self, leaders: NDArray[np.bool_]) -> None:
@@ -299,67 +323,106 @@ class _KeptQuery:
         """Decide which documents of these pairs are kept."""
         if not len(pairs):
             return
-        nodes = np.unique(pairs)
+        is_paired = np.zeros(len(self._documents), np.bool_)
+        is_paired[pairs.ravel()] = True
+        nodes = np.flatnonzero(is_paired)
         ranks = self._order.rank(nodes)
-        indices = np.searchsorted(nodes, pairs)
+        indices = (np.cumsum(is_paired) - 1)[pairs]
         swapped = ranks[indices[:, 0]] > ranks[indices[:, 1]]
         indices[swapped] = indices[swapped][:, ::-1]
         # Sort pairs by the later document, then by the earlier one, so that earlier documents are decided first.
         indices = indices[np.lexsort((ranks[indices[:, 0]], ranks[indices[:, 1]]))]
-        sizes = self._documents.count_shingles(nodes)[indices]
-        digests = self._documents.get_digests(nodes)[:, 0]
-        splits = self._order.split[self._documents.find_shards(nodes)][indices]
-        of_others = self._order.find_from_others(self._documents, nodes)[indices[:, 0]]
+        shards, begins, ends = self._documents.locate_shingles(nodes)
+        sizes = (ends - begins)[indices]
         # The similarity of two sets is at most the ratio of their sizes, so many pairs need no comparison of shingles.
         # Divide, as `compute_similarity` does, because a rounded product could lose pairs exactly at the threshold.
-        may_match = sizes.min(axis=1) / np.maximum(sizes.max(axis=1), 1) >= self._threshold
-        earlier_digests, later_digests = digests[indices[:, 0]], digests[indices[:, 1]]
-        known_indices = self._known.find_positions(earlier_digests, later_digests)
-        is_removed = np.zeros(len(nodes), np.bool_)
-        ask = may_match.nonzero()[0]
+        indices = indices[sizes.min(axis=1) / np.maximum(sizes.max(axis=1), 1) >= self._threshold]
+        splits = self._order.split[shards]
         # A document of a different dataset removes duplicates in every split, because it belongs to no split of this
         # dataset.
-        is_removable = (splits[:, 0] == splits[:, 1]) | of_others
-        for pair_index, earlier_pairs, (earlier_node, later_node) in zip(
-            ask.tolist(), known_indices[ask].tolist(), indices[ask].tolist(), strict=True
-        ):
-            if is_removed[earlier_node] or is_removed[later_node]:
-                continue
-            if earlier_pairs >= 0:
-                shared, either = (int(n) for n in self._known.pairs[earlier_pairs, 2:])
-            else:
-                sets = (self._documents.get_shingles(int(nodes[n])) for n in (earlier_node, later_node))
-                shared, either = count_overlap(*sets)
-            low, high = sorted((int(digests[earlier_node]), int(digests[later_node])))
-            # Also record a pair that is known from the earlier run, because the next run knows only the pairs that this
-            # run records.
-            self._compared.append((low, high, shared, either))
-            if (value := compute_similarity(shared, either)) < self._threshold:
-                continue
-            if self._removes_across or is_removable[pair_index]:
-                is_removed[later_node] = True
-                self._removed[int(nodes[later_node])] = (int(nodes[earlier_node]), value)
-            else:
-                self._across.append((int(nodes[earlier_node]), int(nodes[later_node]), value))
+        of_others = self._order.find_from_others(self._documents, nodes)
+        digests = self._documents.get_digests(nodes)[:, 0]
+        shingles = [shard.shingles for shard in self._documents.shards]
+        is_removed = bytearray(len(nodes))
+        # Convert a part of the pairs at a time, because lists take many times the memory of arrays.
+        for part in np.array_split(indices, -(-len(indices) // PAIRS_PER_PART) or 1):
+            earlier, later = part.T
+            positions = self._known.find_positions(digests[earlier], digests[later])
+            known_overlaps = (
+                self._known.pairs[positions, 2:] if len(self._known.pairs) else np.zeros(part.shape, np.uint64)
+            )
+            is_removable = (splits[earlier] == splits[later]) | of_others[earlier]
+            locations = np.column_stack(
+                [column[nodes_of_pair] for nodes_of_pair in (earlier, later) for column in (shards, begins, ends)]
+            )
+            compared, overlaps = list[int](), list[tuple[int, int]]()
+            removals = list[tuple[int, float]]()
+            columns = earlier, later, positions >= 0, known_overlaps, is_removable, locations
+            for number, (earlier_node, later_node, is_known, overlap, can_remove, location) in enumerate(
+                zip(*(column.tolist() for column in columns), strict=True)
+            ):
+                if is_removed[earlier_node] or is_removed[later_node]:
+                    continue
+                if is_known:
+                    shared, either = overlap
+                else:
+                    shard, begin, end, later_shard, later_begin, later_end = location
+                    shared, either = count_overlap(
+                        shingles[shard][begin:end], shingles[later_shard][later_begin:later_end]
+                    )
+                # Also record a pair that is known from the earlier run, because the next run knows only the pairs that
+                # this run records.
+                compared.append(number)
+                overlaps.append((shared, either))
+                if (value := compute_similarity(shared, either)) < self._threshold:
+                    continue
+                if self._removes_across or can_remove:
+                    is_removed[later_node] = 1
+                    removals.append((number, value))
+                else:
+                    self._across.append((int(nodes[earlier_node]), int(nodes[later_node]), value))
+            self._record_part(nodes[part], digests[part], compared, overlaps, removals)
+
+    def _record_part(
+        self,
+        nodes: Nodes,
+        digests: NDArray[np.uint64],
+        compared: Sequence[int],
+        overlaps: Sequence[tuple[int, int]],
+        removals: Sequence[tuple[int, float]],
+    ) -> None:
+        """Record the results of some pairs.
+
+        Args:
+            nodes: Earlier and later document of each pair: ``(pairs, 2)``.
+            digests: First half of the digest of each of them: ``(pairs, 2)``.
+            compared: Positions of the compared pairs.
+            overlaps: Sizes of the intersection and the union of each compared pair.
+            removals: Positions of the pairs whose later document is removed, and their similarities.
+        """
+        sizes = np.array(overlaps, np.uint64).reshape(-1, 2)
+        self._compared.append(np.column_stack([np.sort(digests[list(compared)], axis=1), sizes]))
+        removed_pairs = nodes[[number for number, _ in removals]]
+        self._removals.append((removed_pairs[:, 1], removed_pairs[:, 0], np.array([value for _, value in removals])))
 
     def collect_removals(self) -> tuple[Nodes, Nodes, NDArray[np.float64]]:
         """Return the removed documents by number, the representative of each, and their similarities."""
-        removals = sorted(self._removed.items())
-        return (
-            np.array([node for node, _ in removals], np.int64),
-            np.array([stands for _, (stands, _) in removals], np.int64),
-            np.array([value for _, (_, value) in removals], np.float64),
-        )
+        empty = np.empty(0, np.int64)
+        parts = [(empty, empty, np.empty(0, np.float64)), *self._removals]
+        removed, representatives, similarities = (np.concatenate(column) for column in zip(*parts, strict=True))
+        order = np.argsort(removed)
+        return removed[order], representatives[order], similarities[order]
 
     def list_compared_pairs(self) -> ComparedPairs:
         """Return the compared pairs."""
-        return ComparedPairs.from_pairs(np.array(self._compared, np.uint64).reshape(-1, 4))
+        return ComparedPairs.from_pairs(np.concatenate([np.empty((0, 4), np.uint64), *self._compared]))
 
     @property
     def _kept_pairs(self) -> list[tuple[int, int, float]]:
         # Exclude pairs with a document that was removed after the pair was recorded, because only pairs of kept
         # documents are reported.
-        kept_pairs = {(min(a, b), max(a, b)): s for a, b, s in self._across if not {a, b} & self._removed.keys()}
+        removed = {node for nodes, _, _ in self._removals for node in nodes.tolist()} if self._across else set()
+        kept_pairs = {(min(a, b), max(a, b)): s for a, b, s in self._across if not {a, b} & removed}
         return [(*pair, value) for pair, value in sorted(kept_pairs.items())]
 
     @property

@@ -43,7 +43,7 @@ KEY_HASHES, KEY_ROWS = "key_hashes.bin", "key_rows.bin"
 FILES = (DIGESTS, ENDS, SHINGLES, KEY_HASHES, KEY_ROWS)
 SEED = 42
 """Seed for the permutations. A different seed would find different pairs among those below the S-curve's knee."""
-_DTYPE = np.dtype("<u8")
+_DTYPE, _ROW_DTYPE = np.dtype("<u8"), np.dtype("<u4")
 _LIBRARY = ("duplicates", "rensa", "duplicates")
 
 
@@ -218,7 +218,7 @@ class SignatureWriter:
                 # Use a stable sort, so that the order of equal hashes, and thus the file, is reproducible.
                 order = np.argsort(keys[:, key], kind="stable")
                 _write(hashes, keys[order, key])
-                key_rows.write(rows[order].astype("<u4").tobytes())
+                key_rows.write(rows[order].astype(_ROW_DTYPE).tobytes())
 
 
 def _write(file: BinaryIO, values: NDArray[np.uint64]) -> None:
@@ -253,27 +253,47 @@ class SignedShard:
         return self._map(ENDS, _DTYPE, self.rows)
 
     @cached_property
-    def _shingles(self) -> NDArray[np.uint64]:
+    def shingles(self) -> NDArray[np.uint64]:
+        """The shingle hashes of all rows, row after row: uint64."""
         return self._map(SHINGLES, _DTYPE, int(self._ends[-1]) if self.rows else 0)
 
     def get_shingles(self, row: int) -> NDArray[np.uint64]:
         """Return the shingle hashes of a row, increasing: uint64."""
         start = int(self._ends[row - 1]) if row else 0
-        return self._shingles[start : int(self._ends[row])]
+        return self.shingles[start : int(self._ends[row])]
+
+    def locate_shingles(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the begins and ends of rows in `shingles`: each ``(rows,)``."""
+        ends = self._ends
+        begins = np.where(rows > 0, ends[np.maximum(rows - 1, 0)], 0).astype(np.int64)
+        return begins, ends[rows].astype(np.int64)
 
     def count_shingles(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of shingles of each row: ``(rows,)``."""
-        ends = self._ends
-        previous_ends = np.where(rows > 0, ends[np.maximum(rows - 1, 0)], 0)
-        sizes: NDArray[np.int64] = (ends[rows] - previous_ends).astype(np.int64)
-        return sizes
+        begins, ends = self.locate_shingles(rows)
+        return ends - begins
+
+    def read_keys(self, key: int, low: int, high: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+        """Return the hashes of a key from `low` to below `high` (at most 2**64), increasing, and the row of each.
+
+        They are read instead of mapped, because every used page of a map would count as memory of the process.
+        """
+        column = self.keys[0][key]
+        start = int(column.searchsorted(np.uint64(low)))
+        # 2**64 does not fit in uint64.
+        count = (len(column) if high >> 64 else int(column.searchsorted(np.uint64(high)))) - start
+        first = key * self.documents + start
+        return (
+            np.fromfile(self.directory / KEY_HASHES, _DTYPE, count, offset=first * _DTYPE.itemsize),
+            np.fromfile(self.directory / KEY_ROWS, _ROW_DTYPE, count, offset=first * _ROW_DTYPE.itemsize),
+        )
 
     @cached_property
     def keys(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
         """The key tables, hashes and rows: each ``(1 + bands, documents)``, by increasing hash."""
         shape = 1 + self.bands, self.documents
         hashes = self._map(KEY_HASHES, _DTYPE, shape[0] * shape[1]).reshape(shape)
-        rows = self._map(KEY_ROWS, np.dtype("<u4"), shape[0] * shape[1]).reshape(shape)
+        rows = self._map(KEY_ROWS, _ROW_DTYPE, shape[0] * shape[1]).reshape(shape)
         return hashes, rows
 
     def find_differences(self, shard: "SignedShard", rows: NDArray[np.int64]) -> Iterator[str]:
@@ -314,4 +334,5 @@ class SignedShard:
                 f"{path}: has {count_of(size, 'byte')}, expected {count * dtype.itemsize} for "
                 f"{count_of(self.rows, 'row')}. Rebuild `signatures`"
             )
-        return map_file(path, dtype, count)
+        # View the file as a plain array, because slicing a `memmap` takes several times as long.
+        return np.asarray(map_file(path, dtype, count))
