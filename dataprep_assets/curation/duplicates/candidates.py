@@ -103,8 +103,8 @@ def group_sharing_documents(
     # Hashes are uniformly distributed, so ranges of equal width have about the same number of documents.
     ranges = max(1, -(-documents.compared_count // DOCUMENTS_PER_RANGE))
     bounds = [number * (1 << 64) // ranges for number in range(ranges + 1)]
-    shards = [(int(first), shard) for first, shard in zip(documents.first, documents.shards, strict=False)]
-    shards = [(first, shard) for first, shard in shards if shard.documents]
+    shards = [(int(node), shard) for node, shard in zip(documents.first, documents.shards, strict=False)]
+    shards = [(node, shard) for node, shard in shards if shard.documents]
     for low, high in pairwise(bounds if shards else []):
         tables = [shard.read_keys(key, low, high) for _, shard in shards]
         hashes = np.concatenate([column for column, _ in tables])
@@ -113,7 +113,7 @@ def group_sharing_documents(
         del tables
         entries = find_repeated_hashes(hashes)
         shard_positions = first_entries.searchsorted(entries, side="right") - 1
-        nodes = rows[entries] + np.array([first for first, _ in shards], np.int64)[shard_positions]
+        nodes = rows[entries] + np.array([node for node, _ in shards], np.int64)[shard_positions]
         hashes, is_included = hashes[entries], among[nodes]
         if not is_included.all():
             hashes, nodes = hashes[is_included], nodes[is_included]

@@ -355,7 +355,7 @@ class _KeptQuery:
             locations = np.column_stack(
                 [column[nodes_of_pair] for nodes_of_pair in (earlier, later) for column in (shards, begins, ends)]
             )
-            compared, overlaps = list[int](), list[tuple[int, int]]()
+            compared_pairs, overlaps = list[int](), list[tuple[int, int]]()
             removals = list[tuple[int, float]]()
             columns = earlier, later, positions >= 0, known_overlaps, is_removable, locations
             for number, (earlier_node, later_node, is_known, overlap, can_remove, location) in enumerate(
@@ -372,7 +372,7 @@ class _KeptQuery:
                     )
                 # Also record a pair that is known from the earlier run, because the next run knows only the pairs that
                 # this run records.
-                compared.append(number)
+                compared_pairs.append(number)
                 overlaps.append((shared, either))
                 if (value := compute_similarity(shared, either)) < self._threshold:
                     continue
@@ -381,13 +381,13 @@ class _KeptQuery:
                     removals.append((number, value))
                 else:
                     self._across.append((int(nodes[earlier_node]), int(nodes[later_node]), value))
-            self._record_part(nodes[part], digests[part], compared, overlaps, removals)
+            self._record_part(nodes[part], digests[part], compared_pairs, overlaps, removals)
 
     def _record_part(
         self,
         nodes: Nodes,
         digests: NDArray[np.uint64],
-        compared: Sequence[int],
+        compared_pairs: Sequence[int],
         overlaps: Sequence[tuple[int, int]],
         removals: Sequence[tuple[int, float]],
     ) -> None:
@@ -396,12 +396,12 @@ class _KeptQuery:
         Args:
             nodes: Earlier and later document of each pair: ``(pairs, 2)``.
             digests: First half of the digest of each of them: ``(pairs, 2)``.
-            compared: Positions of the compared pairs.
+            compared_pairs: Positions of the compared pairs.
             overlaps: Sizes of the intersection and the union of each compared pair.
             removals: Positions of the pairs whose later document is removed, and their similarities.
         """
         sizes = np.array(overlaps, np.uint64).reshape(-1, 2)
-        self._compared.append(np.column_stack([np.sort(digests[list(compared)], axis=1), sizes]))
+        self._compared.append(np.column_stack([np.sort(digests[list(compared_pairs)], axis=1), sizes]))
         removed_pairs = nodes[[number for number, _ in removals]]
         self._removals.append((removed_pairs[:, 1], removed_pairs[:, 0], np.array([value for _, value in removals])))
 

@@ -282,10 +282,10 @@ class SignedShard:
         start = int(column.searchsorted(np.uint64(low)))
         # 2**64 does not fit in uint64.
         count = (len(column) if high >> 64 else int(column.searchsorted(np.uint64(high)))) - start
-        first = key * self.documents + start
+        first_entry = key * self.documents + start
         return (
-            np.fromfile(self.directory / KEY_HASHES, _DTYPE, count, offset=first * _DTYPE.itemsize),
-            np.fromfile(self.directory / KEY_ROWS, _ROW_DTYPE, count, offset=first * _ROW_DTYPE.itemsize),
+            np.fromfile(self.directory / KEY_HASHES, _DTYPE, count, offset=first_entry * _DTYPE.itemsize),
+            np.fromfile(self.directory / KEY_ROWS, _ROW_DTYPE, count, offset=first_entry * _ROW_DTYPE.itemsize),
         )
 
     @cached_property

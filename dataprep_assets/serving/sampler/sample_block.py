@@ -119,8 +119,8 @@ class DocumentParts:
 
     def find_last_tokens(self, low: int, high: int) -> Int64:
         """Return the positions of documents' last tokens in the samples `[low, high)`, relative to the first sample."""
-        first, stop = self.first_last_tokens[low], self.first_last_tokens[high]
-        return self.last_tokens[first:stop] - low * self.width
+        start, stop = self.first_last_tokens[low], self.first_last_tokens[high]
+        return self.last_tokens[start:stop] - low * self.width
 
     def number_tokens(self, low: int, high: int) -> tuple[Int64, NDArray[np.int32]]:
         """Return each token's position in its part and the number of its part, for the samples `[low, high)`.

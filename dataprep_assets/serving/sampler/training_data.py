@@ -222,13 +222,15 @@ class TrainingData:
         own_slots = np.arange(rank, batch, world_size)
         samples = (steps[:, None] * batch + own_slots).ravel()
         spans = self.sampler.find_spans(rule, samples)
-        found = SampleBlock(spans, len(samples), rule.revision.sequence_length, len(own_slots))
+        sample_block = SampleBlock(spans, len(samples), rule.revision.sequence_length, len(own_slots))
         if self.boundaries:
-            found.find_parts(self._find_document_ends(rule.revision.sources, spans))
-        return found
+            sample_block.find_parts(self._find_document_ends(rule.revision.sources, spans))
+        return sample_block
 
-    def _read_batch(self, step: int, positions: NDArray[np.int64], first: int, rank: int, world_size: int) -> Batch:
-        """Return the batch of a rank's samples in a step, beginning with its sample `first`.
+    def _read_batch(
+        self, step: int, positions: NDArray[np.int64], first_sample: int, rank: int, world_size: int
+    ) -> Batch:
+        """Return the batch of a rank's samples in a step, beginning with `first_sample`.
 
         `positions` are the positions of these samples in the step's batch.
         """
@@ -236,7 +238,7 @@ class TrainingData:
         ahead = max(_AHEAD * world_size // rule.revision.batch, 1)
         number, step_in_block = divmod(step - rule.first, ahead)
         block = self._block(rule.number, number, ahead, rank, world_size)
-        low = step_in_block * block.samples_per_step + first
+        low = step_in_block * block.samples_per_step + first_sample
         high = low + len(positions)
         spans, first_positions = block.select_spans(low, high)
         try:
@@ -276,11 +278,16 @@ class TrainingData:
         # Search with uint64, because for other integers NumPy would convert the whole memory-mapped file to float64.
         bounds = np.stack([spans.start[order], spans.stop[order]]).astype(np.uint64)
         counts, shard_ends = np.zeros(len(order), np.int64), [np.empty(0, np.uint64)]
-        for first, stop in pairwise([*first_of_shard.tolist(), len(order)]):
-            ends = self.open_document_ends(sources[source[first]].shards[shard[first]])
-            low, high = ends.searchsorted(bounds[:, first:stop], side="right")
-            counts[first:stop] = found = high - low
-            shard_ends.append(ends[np.arange(found.sum()) + np.repeat(low - (np.cumsum(found) - found), found)])
+        for start, stop in pairwise([*first_of_shard.tolist(), len(order)]):
+            ends = self.open_document_ends(sources[source[start]].shards[shard[start]])
+            low, high = ends.searchsorted(bounds[:, start:stop], side="right")
+            counts[start:stop] = shard_counts = high - low
+            shard_ends.append(
+                ends[
+                    np.arange(shard_counts.sum())
+                    + np.repeat(low - (np.cumsum(shard_counts) - shard_counts), shard_counts)
+                ]
+            )
         by_span = np.argsort(np.repeat(order, counts), kind="stable")
         span_counts = np.empty_like(counts)
         span_counts[order] = counts
