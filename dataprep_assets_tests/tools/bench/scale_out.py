@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 from dataprep_assets.execution.pool import ENGINE, PROCESSES, RAY, open_pool
@@ -150,31 +149,29 @@ def build_on_slurm(corpus: Path, out: Path, tasks: int) -> dict[str, float]:
     }
 
 
-def measure(folder: Path, documents: int) -> dict[str, dict[str, float]]:
-    """Return the measurements of all engines; raise RuntimeError if their bytes differ."""
+def measure(folder: Path, documents: int) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield the name and measurements of each engine; raise RuntimeError if its bytes differ from the first's."""
     corpus = write_corpus(folder / "corpus", SHARDS, documents)
-    expected: dict[str, Any] | None = None
-    found = {}
+    out = folder / "processes"
+    yield "one worker process", build(corpus, out, (), {ENGINE: PROCESSES})
+    expected = data_files(out)
 
-    def record(name: str, measurements: dict[str, float], out: Path) -> None:
-        nonlocal expected
-        found[name] = measurements
-        files = data_files(out)
-        expected = expected or files
-        if files != expected or len(files) < SHARDS:
+    def require_equal(name: str, out: Path) -> None:
+        if data_files(out) != expected or len(expected) < SHARDS:
             raise RuntimeError(f"{name}: the bytes differ from the bytes of one worker process")
 
-    out = folder / "processes"
-    record("one worker process", build(corpus, out, (), {ENGINE: PROCESSES}), out)
     for count in RAYLETS:
-        logs, out = folder / f"logs-{count}", folder / f"ray-{count}"
+        name, logs, out = f"Ray, raylets: {count}", folder / f"logs-{count}", folder / f"ray-{count}"
         logs.mkdir()
         with run_raylets(logs, count) as (pids, variables):
-            record(f"Ray, raylets: {count}", build(corpus, out, pids, variables), out)
+            measurements = build(corpus, out, pids, variables)
+        require_equal(name, out)
+        yield name, measurements
     for count in ARRAY_TASKS:
-        out = folder / f"slurm-{count}"
-        record(f"Slurm, tasks: {count}", build_on_slurm(corpus, out, count), out)
-    return found
+        name, out = f"Slurm, tasks: {count}", folder / f"slurm-{count}"
+        measurements = build_on_slurm(corpus, out, count)
+        require_equal(name, out)
+        yield name, measurements
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -190,18 +187,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         number, parts = options.part
         print(json.dumps(build_here(corpus, out, options.nodes, (number, parts))))
         return 0
-    with tempfile.TemporaryDirectory(prefix="dataprep-scale-out-") as folder:
-        found = measure(Path(folder), options.documents)
-    baseline = found["one worker process"]["cpu"]
-    print(f"{SHARDS} shards of {options.documents:,} documents; all bytes are equal")
+    print(f"{SHARDS} shards of {options.documents:,} documents; the bytes of all rows are equal")
     print(f"{'engine':<22}{'wall s':>8}{'CPU-s':>8}{'CPU efficiency':>16}{'ms per empty task':>19}{'job wall s':>12}")
-    for name, row in found.items():
-        job = f"{row['job_wall']:.1f}" if "job_wall" in row else ""
-        print(
-            f"{name:<22}{row['wall']:>8.1f}{row['cpu']:>8.1f}{baseline / row['cpu']:>16.2f}"
-            f"{row['overhead'] * 1e3:>19.1f}{job:>12}"
-        )
-    return int(any(row["overhead"] > MAX_OVERHEAD for row in found.values()))
+    baseline, overheads = 0.0, list[float]()
+    with tempfile.TemporaryDirectory(prefix="dataprep-scale-out-") as folder:
+        for name, row in measure(Path(folder), options.documents):
+            baseline = baseline or row["cpu"]
+            overheads.append(row["overhead"])
+            job = f"{row['job_wall']:.1f}" if "job_wall" in row else ""
+            print(
+                f"{name:<22}{row['wall']:>8.1f}{row['cpu']:>8.1f}{baseline / row['cpu']:>16.2f}"
+                f"{row['overhead'] * 1e3:>19.1f}{job:>12}",
+                flush=True,
+            )
+    return int(max(overheads) > MAX_OVERHEAD)
 
 
 if __name__ == "__main__":
