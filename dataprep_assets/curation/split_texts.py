@@ -8,6 +8,7 @@ Entry points: `SplitTexts`, `split_batch`, `group_texts`.
 """
 
 import operator
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,11 +22,15 @@ if TYPE_CHECKING:
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Codes = NDArray[np.uint8] | NDArray[np.uint32]
+Compose = Callable[[str], str]
 
 _GROUP_CHARACTERS = 1 << 19
 """Characters per group of texts, so that the arrays of a group fit in the processor's cache."""
-_CODE_POINTS = 0x110000
-_BLANK, _LINE_END, _TEXT_END = 32, 10, 13
+_CODE_POINTS, _PLAIN_CODE_POINTS = 0x110000, 0x30000
+"""Number of code points, and the first one from which on Unicode's composed form changes no character."""
+_TABULATOR, _LINE_END, _TEXT_END, _BLANK, _SOFT_HYPHEN = 9, 10, 13, 32, 0xAD
+_UNCOMPOSED = np.uint32(1 << 31)
+"""Bit of a character that a normalized text may contain in a different form, or not at all."""
 
 
 def build_table(characters: str) -> Flags:
@@ -56,11 +61,39 @@ def build_kinds() -> NDArray[np.uint8]:
     return kinds
 
 
+def _find_uncomposed_characters(compose: Compose) -> list[int]:
+    """Return the code points that `compose` may change, alone or after a different character."""
+    characters = [*map(chr, range(0x80, _PLAIN_CODE_POINTS))]
+    lines = "\n".join(characters)
+    changed = {character for character, line in zip(characters, compose(lines).split("\n"), strict=True) if line != character}
+    # A mark may change its place among the marks after a letter, or become part of the character before it.
+    changed.update(filter(unicodedata.combining, characters))
+    changed.update(*[line[1:] for line in unicodedata.normalize("NFD", lines).split("\n")])
+    return [*map(ord, changed)]
+
+
+@cache
+def _build_codes(compose: Compose) -> NDArray[np.uint32]:
+    """Return the code point of every character in a normalized text.
+
+    White space becomes a blank or a line end, except for the carriage return. Characters that Unicode's composed form
+    may change, alone or after a different character, and characters that only control layout have `_UNCOMPOSED` added.
+    """
+    codes = np.arange(_CODE_POINTS, dtype=np.uint32)
+    kinds = build_kinds()
+    codes[kinds & SPACE > 0] = _BLANK
+    codes[kinds & LINE_END > 0] = _LINE_END
+    codes[_TEXT_END] = _TEXT_END
+    codes[_find_uncomposed_characters(compose)] |= _UNCOMPOSED
+    return codes
+
+
 def look_up(table: NDArray[Any], codes: Codes) -> NDArray[Any]:
     """Return the entry of the table for each code point."""
     if codes.dtype == np.uint8:
-        # This is faster than indexing by an array, and the table's entries are also bytes.
-        return np.frombuffer(codes.tobytes().translate(table[:256].tobytes()), table.dtype)
+        # This is faster than indexing by an array. The entries of these code points are bytes in every table.
+        entries = table[:256].astype(np.uint8).tobytes()
+        return np.frombuffer(codes.tobytes().translate(entries), min(table.dtype, np.dtype(np.uint8)))
     return np.take(table, codes)
 
 
@@ -102,14 +135,19 @@ class SplitTexts:
 
     Attributes:
         codes: The code points of the joined texts. A carriage return ends each text.
-        kinds: Their kinds.
         ends: The end of each word, which is the position of its separator.
     """
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        """Normalize the white space of the texts. Everything else is computed when it is first used."""
-        self.codes, self.kinds = _normalize_spaces(texts)
-        self.ends = np.flatnonzero(self.kinds & SPACE > 0)
+    def __init__(self, texts: Sequence[str], compose: Compose) -> None:
+        """Normalize the texts. Everything else is computed when it is first used.
+
+        Args:
+            texts: The texts.
+            compose: Returns a text in its normalized form except for white space.
+        """
+        self.compose = compose
+        self.codes = _normalize_texts(texts, compose)
+        self.ends = np.flatnonzero((self.codes == _BLANK) | (self.codes == _LINE_END) | (self.codes == _TEXT_END))
         self._by_language: dict[str, SplitTexts] = {}
 
     @cached_property
@@ -123,7 +161,7 @@ class SplitTexts:
             return self
         # Keep the result, because all taggers with the same language use it, and libraries split slowly.
         if (split := self._by_language.get(splitter.language)) is None:
-            split = SplitTexts([" ".join(splitter.split_text(text)) for text in self.texts])
+            split = SplitTexts([" ".join(splitter.split_text(text)) for text in self.texts], self.compose)
             self._by_language[splitter.language] = split
         return split
 
@@ -131,6 +169,11 @@ class SplitTexts:
         """Return a part of the joined texts."""
         encoding = "latin-1" if self.codes.dtype == np.uint8 else "utf-32-le"
         return self.codes[start:end].tobytes().decode(encoding, "surrogatepass")
+
+    @cached_property
+    def kinds(self) -> NDArray[np.uint8]:
+        """The kind of each code point."""
+        return look_up(build_kinds(), self.codes)
 
     @cached_property
     def starts(self) -> Numbers:
@@ -268,7 +311,7 @@ def _find_firsts(lasts: Numbers) -> Numbers:
 _cached: tuple[list[str], list[tuple[list[int], SplitTexts]]] = ([], [])
 
 
-def split_batch(texts: Sequence[str], compose: Callable[[str], str]) -> list[tuple[list[int], SplitTexts]]:
+def split_batch(texts: Sequence[str], compose: Compose) -> list[tuple[list[int], SplitTexts]]:
     """Return the texts of a batch in groups, each with the indices of its texts.
 
     Calls with the same texts return the same groups. `compose` normalizes everything except white space.
@@ -278,19 +321,20 @@ def split_batch(texts: Sequence[str], compose: Callable[[str], str]) -> list[tup
     global _cached
     cached_texts, groups = _cached
     if len(cached_texts) != len(texts) or not all(map(operator.is_, cached_texts, texts)):
-        groups = [(indices, SplitTexts([compose(texts[index]) for index in indices])) for indices in group_texts(texts)]
+        groups = [(indices, SplitTexts([texts[index] for index in indices], compose)) for indices in group_texts(texts)]
         _cached = list(texts), groups
     return groups
 
 
 def group_texts(texts: Sequence[str]) -> Iterator[list[int]]:
-    """Yield the indices of texts in groups of about half a million characters, ASCII texts first."""
-    # Separate ASCII from other texts, because arrays of bytes are much faster than arrays of code points.
-    for is_ascii in (True, False):
+    """Yield the indices of texts in groups of about half a million characters; texts in a group have the same width."""
+    # Separate texts by the size of their code points, because arrays of bytes are much faster than larger ones.
+    widths = [*map(_find_width, texts)]
+    for width in range(3):
         group: list[int] = []
         characters = 0
         for index, text in enumerate(texts):
-            if text.isascii() is not is_ascii:
+            if widths[index] != width:
                 continue
             group.append(index)
             characters += len(text)
@@ -301,31 +345,68 @@ def group_texts(texts: Sequence[str]) -> Iterator[list[int]]:
             yield group
 
 
-def _normalize_spaces(texts: Sequence[str]) -> tuple[Codes, NDArray[np.uint8]]:
-    """Return the code points of the texts with normalized white space, and their kinds."""
-    # Begin with the end of a text, because white space is removed at both ends of a text.
-    raw = " ".join(["", *texts, ""])
-    if raw.isascii():
-        codes: Codes = np.frombuffer(raw.encode(), np.uint8).copy()
-    else:
-        codes = np.frombuffer(raw.encode("utf-32-le", "surrogatepass"), np.uint32).copy()
-    kinds = look_up(build_kinds(), codes)
-    is_kept = kinds & SPACE == 0
-    # Every run of white space ends before a word or at the end.
-    edges = np.flatnonzero(is_kept[1:] != is_kept[:-1]) + 1
-    runs = np.concatenate([[0], edges[1::2]])
-    line_ends = np.flatnonzero(kinds & LINE_END > 0)
-    # A line feed after a carriage return belongs to the same line end.
-    line_ends = line_ends[(codes[line_ends] != 10) | (codes[line_ends - 1] != 13)]
-    counts = np.bincount(np.searchsorted(runs, line_ends, "right") - 1, minlength=len(runs))
-    text_ends = np.cumsum([0, *[len(text) + 1 for text in texts]])
-    # Of each run of white space, keep the ends of texts, else up to two line ends, else one blank.
-    codes[runs] = np.where(counts, _LINE_END, _BLANK)
-    second_line_ends = runs[counts > 1] + 1
+def _find_width(text: str) -> int:
+    """Return 0 for an ASCII text, 1 for a text of Latin-1, 2 for other texts."""
+    if text.isascii():
+        return 0
+    try:
+        text.encode("latin-1")
+    except UnicodeEncodeError:
+        return 2
+    return 1
+
+
+def _normalize_texts(texts: Sequence[str], compose: Compose) -> Codes:
+    """Return the code points of the normalized texts, each followed by a carriage return."""
+    # Remove white space at both ends here, so that no run of white space is next to the end of a text.
+    stripped_texts = [_unify_line_ends(text).strip() for text in texts]
+    codes = _encode_texts(stripped_texts, _build_codes(compose))
+    is_uncomposed = codes >= _UNCOMPOSED if codes.dtype == np.uint32 else codes == _SOFT_HYPHEN
+    if is_uncomposed.any():
+        # Compose only texts with such characters, because composing takes longer than everything else here.
+        ends = np.flatnonzero(codes == _TEXT_END)
+        for index in np.unique(np.searchsorted(ends, np.flatnonzero(is_uncomposed))).tolist():
+            stripped_texts[index] = compose(stripped_texts[index]).strip()
+        codes = _encode_texts(stripped_texts, _build_codes(compose))
+        if codes.dtype == np.uint32:
+            codes &= _UNCOMPOSED - 1
+    return _join_spaces(codes)
+
+
+def _unify_line_ends(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _encode_texts(texts: Sequence[str], table: NDArray[np.uint32]) -> Codes:
+    """Return the entries of the table for the characters of texts, with a carriage return after each text."""
+    joined_text = "\r".join([*texts, ""])
+    try:
+        codes: Codes = np.frombuffer(joined_text.encode("latin-1"), np.uint8)
+    except UnicodeEncodeError:
+        codes = np.frombuffer(joined_text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    return look_up(table, codes)
+
+
+def _join_spaces(codes: Codes) -> Codes:
+    """Return code points with each run of blanks and line ends reduced to a blank or to at most two line ends."""
+    is_line_end = codes == _LINE_END
+    is_space = is_line_end | (codes == _BLANK)
+    is_removed = np.zeros(len(codes), np.bool_)
+    np.logical_and(is_space[1:], is_space[:-1], out=is_removed[1:])
+    # A run ends before the end of a text, so each run of at least two characters has two edges.
+    edges = np.flatnonzero(is_removed[1:] != is_removed[:-1])
+    if not len(edges):
+        return codes
+    firsts, lasts = edges[::2], edges[1::2]
+    line_ends = np.flatnonzero(is_line_end)
+    counts = np.searchsorted(line_ends, lasts, "right") - np.searchsorted(line_ends, firsts)
+    codes = codes.copy()
+    codes[firsts] = np.where(counts, _LINE_END, _BLANK)
+    second_line_ends = firsts[counts > 1] + 1
     codes[second_line_ends] = _LINE_END
-    is_kept[runs] = is_kept[second_line_ends] = True
-    runs_of_text_ends = np.unique(np.searchsorted(runs, text_ends, "right") - 1)
-    is_kept[runs[runs_of_text_ends]] = is_kept[runs[runs_of_text_ends[counts[runs_of_text_ends] > 1]] + 1] = False
-    codes[text_ends], is_kept[text_ends] = _TEXT_END, True
-    is_kept[0] = False
-    return codes[is_kept], kinds[is_kept]
+    is_removed[second_line_ends] = False
+    if codes.dtype == np.uint32:
+        return codes[~is_removed]
+    # This is faster than indexing by flags. Normalized texts contain no tabulator.
+    codes[is_removed] = _TABULATOR
+    return np.frombuffer(codes.tobytes().translate(None, bytes([_TABULATOR])), np.uint8)

@@ -63,7 +63,7 @@ def measure_texts(
     from dataprep_assets.curation.split_texts import SplitTexts, divide
 
     if c4 is not None:
-        split = SplitTexts(write_kept_texts(split, find_kept_lines(split, **c4)))
+        split = SplitTexts(write_kept_texts(split, find_kept_lines(split, **c4)), split.compose)
     sizes = split.line_ends - split.line_starts
     is_filled = sizes > 0
     lines = split.sum_lines(is_filled)
