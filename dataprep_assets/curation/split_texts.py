@@ -29,6 +29,8 @@ _GROUP_CHARACTERS = 1 << 19
 _CODE_POINTS, _PLAIN_CODE_POINTS = 0x110000, 0x30000
 """Number of code points, and the first one from which on Unicode's composed form changes no character."""
 _TABULATOR, _LINE_END, _TEXT_END, _BLANK, _SOFT_HYPHEN = 9, 10, 13, 32, 0xAD
+_MULTIPLIER = 0x5851F42D4C957F2D
+"""Factor that makes equal sums of different samples unlikely."""
 _UNCOMPOSED = np.uint32(1 << 31)
 """Bit of a character that a normalized text may contain in a different form, or not at all."""
 
@@ -103,11 +105,18 @@ def divide(numerators: Numbers, denominators: Numbers) -> list[float | None]:
     return [numerator / denominator if denominator else None for numerator, denominator in pairs]
 
 
+def join_pieces(codes: NDArray[Any], starts: Numbers, sizes: Numbers) -> tuple[NDArray[Any], Numbers]:
+    """Return pieces of an array as one array, and the end of each piece. Pieces have at least one entry."""
+    ends = np.cumsum(sizes)
+    positions = np.arange(int(sizes.sum())) + np.repeat(starts - ends + sizes, sizes)
+    return codes[positions], ends
+
+
 def number_pieces(codes: Codes, ends: Numbers) -> Numbers:
     """Return a number per piece of some code points, equal for equal pieces. `ends` is the end of each piece."""
     import pyarrow as pa
 
-    offsets = np.concatenate([[0], ends + 1]) * codes.itemsize
+    offsets = np.concatenate([[0], ends]) * codes.itemsize
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(codes)]
     pieces = pa.Array.from_buffers(pa.large_binary(), len(ends), buffers)
     numbers: Numbers = pieces.dictionary_encode().indices.to_numpy().astype(np.int64)
@@ -264,7 +273,7 @@ class SplitTexts:
         """A number per word, equal for equal words."""
         codes = self.codes.copy()
         codes[self.ends] = _BLANK
-        return number_pieces(codes, self.ends)
+        return number_pieces(codes, self.ends + 1)
 
     @cached_property
     def line_texts(self) -> Numbers:
@@ -275,16 +284,19 @@ class SplitTexts:
     def repeated_lines(self) -> tuple[Numbers, Numbers]:
         """The number and the characters of each text's lines that occur earlier in it. Empty lines do not count."""
         sizes = self.line_ends - self.line_starts
-        is_filled = sizes > 0
-        # Let each line include its separator, because Arrow then needs no copy of the lines.
-        codes = self.codes.copy()
-        codes[self.line_ends] = _LINE_END
-        lines = number_pieces(codes, self.line_ends)[is_filled]
-        numbers = number_values(self.line_texts[is_filled] * (int(lines.max(initial=0)) + 1) + lines)
-        is_repeated = np.ones(len(numbers), np.bool_)
-        is_repeated[find_first_indices(numbers)] = False
+        # Compare only lines of the same text with equal sizes and samples, because few different lines have them.
+        lines = np.flatnonzero(sizes)
+        samples = self.line_texts[lines] * _CODE_POINTS + sizes[lines]
+        for eighth in range(8):
+            samples = samples * _MULTIPLIER + self.codes[self.line_starts[lines] + sizes[lines] * eighth // 8]
+        samples = number_values(samples * _MULTIPLIER + self.codes[self.line_ends[lines] - 1])
+        lines = lines[np.bincount(samples)[samples] > 1]
+        codes, ends = join_pieces(self.codes, self.line_starts[lines], sizes[lines])
+        numbers = number_pieces(codes, ends)
+        numbers = number_values(self.line_texts[lines] * (int(numbers.max(initial=0)) + 1) + numbers)
         repeated = np.zeros(len(sizes), np.bool_)
-        repeated[is_filled] = is_repeated
+        repeated[lines] = True
+        repeated[lines[find_first_indices(numbers)]] = False
         return self.sum_lines(repeated), self.sum_lines(repeated * sizes)
 
     def sum_words(self, values: NDArray[Any]) -> Numbers:
@@ -360,16 +372,18 @@ def _normalize_texts(texts: Sequence[str], compose: Compose) -> Codes:
     """Return the code points of the normalized texts, each followed by a carriage return."""
     # Remove white space at both ends here, so that no run of white space is next to the end of a text.
     stripped_texts = [_unify_line_ends(text).strip() for text in texts]
-    codes = _encode_texts(stripped_texts, _build_codes(compose))
+    table = _build_codes(compose)
+    codes = _encode_texts(stripped_texts, table)
     is_uncomposed = codes >= _UNCOMPOSED if codes.dtype == np.uint32 else codes == _SOFT_HYPHEN
     if is_uncomposed.any():
         # Compose only texts with such characters, because composing takes longer than everything else here.
         ends = np.flatnonzero(codes == _TEXT_END)
+        pieces = np.split(codes, ends[:-1] + 1)
         for index in np.unique(np.searchsorted(ends, np.flatnonzero(is_uncomposed))).tolist():
-            stripped_texts[index] = compose(stripped_texts[index]).strip()
-        codes = _encode_texts(stripped_texts, _build_codes(compose))
+            pieces[index] = _encode_texts([compose(stripped_texts[index]).strip()], table)
+        codes = np.concatenate(pieces)
         if codes.dtype == np.uint32:
-            codes &= _UNCOMPOSED - 1
+            codes &= _UNCOMPOSED - np.uint32(1)
     return _join_spaces(codes)
 
 

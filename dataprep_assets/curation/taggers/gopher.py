@@ -7,15 +7,18 @@ the setting `stop_words`. A text without words has null ratios.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.curation.languages.word_splitter import describe_words, find_splitter
 from dataprep_assets.curation.text_tagger import TextTagger
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from dataprep_assets.curation.languages.word_splitter import WordSplitter
-    from dataprep_assets.curation.split_texts import Numbers, SplitTexts
+    from dataprep_assets.curation.split_texts import Flags, Numbers, SplitTexts
 
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 
@@ -41,15 +44,15 @@ def measure_texts(
 
     codes, words = split.codes, split.split_words(splitter)
     total = words.word_counts
-    # The separator at the end of each word belongs to no kind, so it may be part of the reduced range.
-    kinds = np.bitwise_or.reduceat(words.kinds, words.starts)
+    kinds = _find_word_kinds(words)
     is_word = kinds & ALPHANUMERIC > 0
     counts = words.sum_words(is_word)
     hashes = split.count_positions(np.flatnonzero(codes == ord("#")))
     # A run of periods contains an ellipsis per three periods.
-    periods = np.flatnonzero(codes == ord("."))
+    is_period = codes == ord(".")
+    periods = np.flatnonzero(is_period[2:] & is_period[1:-1] & is_period[:-2])
     run_firsts = np.flatnonzero(np.diff(periods, prepend=-2) != 1)
-    run_ellipses = np.diff(run_firsts, append=len(periods)) // 3
+    run_ellipses = (np.diff(run_firsts, append=len(periods)) + 2) // 3
     ellipses = split.count_positions(np.repeat(periods[run_firsts], run_ellipses))
     ellipses += split.count_positions(np.flatnonzero(codes == ord("…")))
     first_codes, last_codes = codes[split.line_starts], codes[split.line_ends - 1]
@@ -69,20 +72,48 @@ def _count_stop_words(split: "SplitTexts", stop_words: frozenset[str]) -> "Numbe
     """Return how many of the stop words occur in each text."""
     import numpy as np
 
-    from dataprep_assets.curation.split_texts import build_table
+    from dataprep_assets.curation.split_texts import look_up
 
     counts = np.zeros(split.count, np.int64)
     # Compare characters only of words that are short enough and begin like a stop word.
-    is_initial = build_table("".join(word[0] for word in stop_words))
     words = np.flatnonzero(split.sizes <= max(map(len, stop_words)))
-    words = words[is_initial[split.codes[split.starts[words]]]]
-    starts, sizes = split.starts[words], split.sizes[words]
+    words = words[look_up(_build_initial_table(stop_words), split.codes[split.starts[words]])]
+    starts, sizes, texts = split.starts[words], split.sizes[words], split.word_texts[words]
     for stop_word in stop_words:
         matches = np.flatnonzero(sizes == len(stop_word))
         for offset, character in enumerate(stop_word):
             matches = matches[split.codes[starts[matches] + offset] == ord(character)]
-        counts[np.unique(split.word_texts[words[matches]])] += 1
+        has_word = np.zeros(split.count, np.bool_)
+        has_word[texts[matches]] = True
+        counts += has_word
     return counts
+
+
+@cache
+def _build_initial_table(stop_words: frozenset[str]) -> "Flags":
+    from dataprep_assets.curation.split_texts import build_table
+
+    return build_table("".join(word[0] for word in stop_words))
+
+
+def _find_word_kinds(split: "SplitTexts") -> "NDArray[np.uint8]":
+    """Return the kinds of each word's characters."""
+    import numpy as np
+
+    from dataprep_assets.curation.split_texts import ALPHABETIC, join_pieces
+
+    # Read the first characters of most words only, because a letter shows all kinds of a word.
+    kinds = split.kinds[split.starts]
+    words = np.flatnonzero(kinds & ALPHABETIC == 0)
+    for offset in (1, 2):
+        words = words[split.sizes[words] > offset]
+        kinds[words] |= split.kinds[split.starts[words] + offset]
+        words = words[kinds[words] & ALPHABETIC == 0]
+    words = words[split.sizes[words] > 3]
+    if len(words):
+        rest, ends = join_pieces(split.kinds, split.starts[words] + 3, split.sizes[words] - 3)
+        kinds[words] |= np.bitwise_or.reduceat(rest, np.concatenate([[0], ends[:-1]]))
+    return kinds
 
 
 def build_tagger(*, words: str | None = None, stop_words: Iterable[str] = STOP_WORDS) -> TextTagger:
