@@ -42,20 +42,21 @@ def build_table(characters: str) -> Flags:
     return table
 
 
-LINE_END, SPACE, ALPHANUMERIC, ALPHABETIC = 1, 2, 4, 8
+LINE_END, SPACE, ALPHANUMERIC, ALPHABETIC, DIGIT = 1, 2, 4, 8, 16
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 
 
 # built on first use, because short commands also import this module
 @cache
 def build_kinds() -> NDArray[np.uint8]:
-    """Return the kinds of every code point: end of a line, white space, letter or digit, letter."""
+    """Return the kinds of every code point: end of a line, white space, letter or digit, letter, digit."""
     characters = np.arange(_CODE_POINTS, dtype=np.uint32).view("U1")
     flags = (
         build_table(_LINE_ENDS),
         np.char.isspace(characters),
         np.char.isalnum(characters),
         np.char.isalpha(characters),
+        np.char.isdecimal(characters),
     )
     kinds = np.zeros(_CODE_POINTS, np.uint8)
     for bit, flag in enumerate(flags):
@@ -67,7 +68,9 @@ def _find_uncomposed_characters(compose: Compose) -> list[int]:
     """Return the code points that `compose` may change, alone or after a different character."""
     characters = [*map(chr, range(0x80, _PLAIN_CODE_POINTS))]
     lines = "\n".join(characters)
-    changed = {character for character, line in zip(characters, compose(lines).split("\n"), strict=True) if line != character}
+    changed = {
+        character for character, line in zip(characters, compose(lines).split("\n"), strict=True) if line != character
+    }
     # A mark may change its place among the marks after a letter, or become part of the character before it.
     changed.update(filter(unicodedata.combining, characters))
     changed.update(*[line[1:] for line in unicodedata.normalize("NFD", lines).split("\n")])
@@ -183,6 +186,11 @@ class SplitTexts:
     def kinds(self) -> NDArray[np.uint8]:
         """The kind of each code point."""
         return look_up(build_kinds(), self.codes)
+
+    @cached_property
+    def symbols(self) -> NDArray[np.uint8]:
+        """The code points as bytes, with 255 for each larger one."""
+        return np.minimum(self.codes, 255).astype(np.uint8, copy=False)
 
     @cached_property
     def starts(self) -> Numbers:

@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataprep_assets.curation import split_texts
-from dataprep_assets.curation.split_texts import ALPHABETIC, ALPHANUMERIC, LINE_END, SPACE, build_kinds, split_batch
+from dataprep_assets.curation.planted.personal import yield_cases
+from dataprep_assets.curation.split_texts import (
+    ALPHABETIC,
+    ALPHANUMERIC,
+    DIGIT,
+    LINE_END,
+    SPACE,
+    build_kinds,
+    split_batch,
+)
 from dataprep_assets.curation.taggers import personal
 from dataprep_assets.curation.tagging import load_tagger
 from dataprep_assets.curation.text_tagger import TextTagger, compose_text, normalize_text
@@ -84,6 +93,7 @@ def test_the_kinds_of_code_points_are_those_of_python() -> None:
     assert (build_kinds() & SPACE > 0).tolist() == [*map(str.isspace, characters)]
     assert (build_kinds() & ALPHANUMERIC > 0).tolist() == [*map(str.isalnum, characters)]
     assert (build_kinds() & ALPHABETIC > 0).tolist() == [*map(str.isalpha, characters)]
+    assert (build_kinds() & DIGIT > 0).tolist() == [*map(str.isdecimal, characters)]
     line_ends = [len(f"x{character}x".splitlines()) == 2 for character in characters]
     assert np.flatnonzero(build_kinds() & LINE_END).tolist() == np.flatnonzero(line_ends).tolist()
 
@@ -119,16 +129,34 @@ a@b.de +49 30 1234567 030/12 345 67 (0 (030) (415) 555-2671 415.555.2671 0 01 00
 """
 
 
+def build_number_text(rng: random.Random, length: int) -> str:
+    """Return a text of pieces of numbers and addresses."""
+    parts = [*_NUMBERS.split(), *" \n0123-.("]
+    return "".join(rng.choice(parts) + rng.choice(["", "", " "]) for _ in range(length))
+
+
 def test_the_fast_patterns_of_personal_data_match_the_same_text() -> None:
     rng = random.Random(0)
-    parts = [*_NUMBERS.split(), *" \n0123-.("]
-    lengths = [1, 3, 8, 30]
     matches = 0
     for _ in range(10_000):
-        text = "".join(rng.choice(parts) + rng.choice(["", "", " "]) for _ in range(rng.choice(lengths)))
+        text = build_number_text(rng, rng.choice([1, 3, 8, 30]))
         for name, pattern in PATTERNS.items():
             spans = [match.span() for match in re.finditer(pattern, text)]
             assert [match.span() for match in getattr(personal, name).finditer(text)] == spans, (name, text)
             matches += len(spans)
         assert personal._V6_PART.search(text) or not re.search(PATTERNS["_V6"], text)
     assert matches > 10_000
+
+
+@pytest.mark.parametrize("suffix", ["", "é", "中٣"])
+def test_the_tagger_of_personal_data_counts_what_its_patterns_find_anywhere(suffix: str) -> None:
+    rng = random.Random(1)
+    batch = [build_number_text(rng, rng.choice([0, 1, 3, 8, 30])) for _ in range(6_000)]
+    batch += [case.text for case in yield_cases()] * 3
+    batch = [text + suffix for text in batch]
+    rng.shuffle(batch)
+    columns = {
+        kind: [sum(1 for _ in find(normalize_text(text))) for text in batch] for kind, find in personal.KINDS.items()
+    }
+    assert load_tagger("personal").tag(batch) == columns
+    assert min(map(sum, columns.values())) > 100

@@ -5,11 +5,16 @@ other numbers match. Words before a number distinguish phone numbers and address
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from dataprep_assets.curation.planted.personal import yield_cases
 from dataprep_assets.curation.text_tagger import TextTagger
+
+if TYPE_CHECKING:
+    from dataprep_assets.curation.split_texts import SplitTexts
 
 # Patterns are bounded character classes, and the rest is arithmetic, because the time must be proportional to the
 # length of any text.
@@ -124,9 +129,24 @@ _SHAPES = frozenset({(1, 3, 3, 2, 2), (1, 3, 2, 2, 2), (1, 3, 2, 3, 2), (1, 3, 3
 
 Span = tuple[int, int]
 """Start and end of personal data in a text."""
+Starts = Mapping[str, Sequence[int]]
+"""Pattern → the positions at which it may match, in increasing order; a missing pattern may match anywhere."""
+ANYWHERE: Starts = MappingProxyType({})
 
 
-def find_emails(text: str) -> Iterator[Span]:
+def _find_matches(pattern: re.Pattern[str], text: str, starts: Sequence[int] | None) -> Iterator[re.Match[str]]:
+    """Yield the matches of a pattern that do not overlap, only at some positions if these are given."""
+    if starts is None:
+        yield from pattern.finditer(text)
+        return
+    end = 0
+    for start in starts:
+        if start >= end and (match := pattern.match(text, start)) is not None:
+            end = match.end()
+            yield match
+
+
+def find_emails(text: str, _: Starts = ANYWHERE) -> Iterator[Span]:
     """Yield e-mail addresses."""
     position = text.find("@")
     while position >= 0:
@@ -149,9 +169,9 @@ def find_emails(text: str) -> Iterator[Span]:
         position = text.find("@", position + 1)
 
 
-def find_ibans(text: str) -> Iterator[Span]:
+def find_ibans(text: str, starts: Starts = ANYWHERE) -> Iterator[Span]:
     """Yield bank account numbers with valid check digits, in one piece or in groups of four."""
-    for match in _IBAN.finditer(text):
+    for match in _find_matches(_IBAN, text, starts.get("iban")):
         if (length := _LENGTH.get(match[0][:2])) is None:
             continue
         characters: list[str] = []
@@ -172,9 +192,9 @@ def find_ibans(text: str) -> Iterator[Span]:
                 yield match.start(), position
 
 
-def find_cards(text: str) -> Iterator[Span]:
+def find_cards(text: str, starts: Starts = ANYWHERE) -> Iterator[Span]:
     """Yield payment card numbers with a valid issuer, length and check digit."""
-    for match in _CARD.finditer(text):
+    for match in _find_matches(_CARD, text, starts.get("card")):
         digits = re.sub(r"[ -]", "", match[0])
         if _is_issued(digits) and _is_luhn_valid(digits):
             yield match.span()
@@ -201,10 +221,11 @@ def _is_luhn_valid(digits: str) -> bool:
     return sum(digit - 9 * (digit > 9) for digit in doubled_digits) % 10 == 0 and len(set(digits)) > 1
 
 
-def find_addresses(text: str) -> Iterator[Span]:
+def find_addresses(text: str, starts: Starts = ANYWHERE) -> Iterator[Span]:
     """Yield public IP addresses of both versions; private, local and documentation addresses are excluded."""
-    for pattern in (_V4, _V6) if _V6_PART.search(text) else (_V4,):
-        for match in pattern.finditer(text):
+    patterns = {"version_4": _V4, "version_6": _V6} if _V6_PART.search(text) else {"version_4": _V4}
+    for name, pattern in patterns.items():
+        for match in _find_matches(pattern, text, starts.get(name)):
             try:
                 address = ip_address(match[0])
             except ValueError:
@@ -234,12 +255,12 @@ def _is_global(address: IPv4Address | IPv6Address) -> bool:
     )
 
 
-def find_phones(text: str) -> Iterator[Span]:
+def find_phones(text: str, starts: Starts = ANYWHERE) -> Iterator[Span]:
     """Yield phone numbers: with a country code, in groups of a national form, or after a word such as `phone`.
 
     Digits in one piece only count as a phone number after `+` or such a word, because most of them are something else.
     """
-    for match in _RUN.finditer(text):
+    for match in _find_matches(_RUN, text, starts.get("phone")):
         start, run = match.start(), match[0]
         for offset, part in _list_parts(run):
             if _is_phone(text, start + offset, part):
@@ -336,7 +357,7 @@ def _is_isbn(digits: str) -> bool:
     return sum((10 - index) * int(digit) for index, digit in enumerate(digits)) % 11 == 0
 
 
-KINDS: Mapping[str, Callable[[str], Iterator[Span]]] = {
+KINDS: Mapping[str, Callable[..., Iterator[Span]]] = {
     "emails": find_emails,
     "phones": find_phones,
     "ibans": find_ibans,
@@ -353,14 +374,22 @@ _DESCRIPTIONS = {
 }
 
 
-def measure_text(text: str) -> list[int]:
-    """Return the values of the columns for one text, in column order."""
-    return [sum(1 for _ in find(text)) for find in KINDS.values()]
+def measure_texts(split: "SplitTexts") -> list[list[int]]:
+    """Return the columns of some texts, in column order."""
+    import numpy as np
+
+    from dataprep_assets.curation.personal_starts import find_starts
+
+    # Search all texts at once. End each text with the end of a line, because neither personal data nor the words that
+    # identify it extend over one.
+    text, starts = split.get_text(0, len(split.codes)).replace("\r", "\n"), find_starts(split)
+    columns = (np.array([start for start, _ in find(text, starts)], np.int64) for find in KINDS.values())
+    return [split.count_positions(positions).tolist() for positions in columns]
 
 
-TAGGER = TextTagger.with_measure(
+TAGGER = TextTagger.with_measures(
     columns=dict.fromkeys(KINDS, "integer"),
-    measure=measure_text,
+    measure=measure_texts,
     version=lambda: "4",
     planted=yield_cases,
     descriptions=_DESCRIPTIONS,
