@@ -5,13 +5,18 @@ first 1,000 characters are used, because a multilingual document has no single l
 would cost more than all other taggers together. A text without characters has null values.
 """
 
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.curation.planted.language import yield_cases
 from dataprep_assets.curation.text_tagger import TextTagger
 from dataprep_assets.errors import build_missing_extra_error
 from dataprep_assets.integrity.receipt import require_installed_version
+
+if TYPE_CHECKING:
+    from dataprep_assets.curation.languages.language_model import LanguageModel
+    from dataprep_assets.curation.split_texts import SplitTexts
 
 MAX_CHARACTERS = 1_000
 """Number of characters to read: about 150 words."""
@@ -19,7 +24,7 @@ _LIBRARY = ("tag: language", "py3langid", "language")
 
 
 @cache
-def _load_identifier() -> Any:
+def _load_model() -> "LanguageModel":
     try:
         from py3langid.langid import (  # type: ignore[import-untyped]
             MODEL_FILE,
@@ -27,26 +32,31 @@ def _load_identifier() -> Any:
         )
     except ImportError as error:
         raise build_missing_extra_error(*_LIBRARY) from error
-    # Normalize scores to probabilities from 0 to 1, so that rules can compare them with a threshold.
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    from dataprep_assets.curation.languages.language_model import LanguageModel
+
+    return LanguageModel(LanguageIdentifier.from_model_file(MODEL_FILE))
 
 
 def _read_version() -> str:
     return f"1, py3langid {require_installed_version(*_LIBRARY)}"
 
 
-def measure_text(text: str) -> tuple[str | None, float | None]:
-    """Return the values of the columns for one text, in column order."""
-    if not text:
-        return None, None
-    name, score = _load_identifier().classify(text[:MAX_CHARACTERS])
+def measure_texts(split: "SplitTexts") -> Sequence[Sequence[Any]]:
+    """Return the columns of some texts, in column order."""
+    model = _load_model()
+    bounds = zip(split.text_starts.tolist(), split.text_ends.tolist(), strict=True)
+    texts = [split.get_text(start, min(end, start + MAX_CHARACTERS)) for start, end in bounds]
     # Round the score, because its last digits may differ between processors.
-    return str(name), round(float(score), 4)
+    values = [
+        (name, round(score, 4)) if text else (None, None)
+        for text, (name, score) in zip(texts, model.classify(texts), strict=True)
+    ]
+    return [*zip(*values, strict=True)]
 
 
-TAGGER = TextTagger.with_measure(
+TAGGER = TextTagger.with_measures(
     columns={"language": "string", "language_score": "number"},
-    measure=measure_text,
+    measure=measure_texts,
     version=_read_version,
     planted=yield_cases,
     descriptions={
