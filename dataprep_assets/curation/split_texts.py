@@ -29,6 +29,8 @@ _GROUP_CHARACTERS = 1 << 19
 _CODE_POINTS, _PLAIN_CODE_POINTS = 0x110000, 0x30000
 """Number of code points, and the first one from which on Unicode's composed form changes no character."""
 _TABULATOR, _LINE_END, _TEXT_END, _BLANK, _SOFT_HYPHEN = 9, 10, 13, 32, 0xAD
+_MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+"""Bits of the first bytes of a number, by the number of these bytes."""
 _MULTIPLIER = 0x5851F42D4C957F2D
 """Factor that makes equal sums of different samples unlikely."""
 _UNCOMPOSED = np.uint32(1 << 31)
@@ -192,6 +194,12 @@ class SplitTexts:
         """The code points as bytes, with 255 for each larger one."""
         return np.minimum(self.codes, 255).astype(np.uint8, copy=False)
 
+    def read_beginnings(self, words: Numbers) -> NDArray[np.uint64]:
+        """Return the first eight symbols of each word as a number, with zeros after a shorter word."""
+        padded_symbols = np.concatenate([self.symbols, np.zeros(8, np.uint8)])
+        numbers = np.lib.stride_tricks.sliding_window_view(padded_symbols, 8)[self.starts[words]].view("<u8")[:, 0]
+        return numbers & _MASKS[np.minimum(self.sizes[words], 8)]
+
     @cached_property
     def starts(self) -> Numbers:
         """The start of each word."""
@@ -295,8 +303,8 @@ class SplitTexts:
         # Compare only lines of the same text with equal sizes and samples, because few different lines have them.
         lines = np.flatnonzero(sizes)
         samples = self.line_texts[lines] * _CODE_POINTS + sizes[lines]
-        for eighth in range(8):
-            samples = samples * _MULTIPLIER + self.codes[self.line_starts[lines] + sizes[lines] * eighth // 8]
+        for quarter in range(4):
+            samples = samples * _MULTIPLIER + self.codes[self.line_starts[lines] + (sizes[lines] * quarter >> 2)]
         samples = number_values(samples * _MULTIPLIER + self.codes[self.line_ends[lines] - 1])
         lines = lines[np.bincount(samples)[samples] > 1]
         codes, ends = join_pieces(self.codes, self.line_starts[lines], sizes[lines])

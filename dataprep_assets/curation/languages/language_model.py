@@ -4,9 +4,9 @@ py3langid walks through each text byte by byte in Python. Here, NumPy takes each
 are the same to the bit, because the sums have the same terms in the same order.
 """
 
-import math
 import unicodedata
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -62,11 +62,16 @@ class LanguageModel:
         encoded_keys = pa.array(keys).dictionary_encode()
         weights = np.log1p(np.bincount(encoded_keys.indices.to_numpy()).astype(np.float32))
         texts, indices = np.divmod(encoded_keys.dictionary.to_numpy(), len(self._features))
-        bounds = np.searchsorted(texts, np.arange(len(sizes) + 1)).tolist()
+        bounds = np.searchsorted(texts, np.arange(len(sizes) + 1))
         scores = np.zeros((len(sizes), len(self._languages)), np.float32)
-        for text, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        # Copy the rows of each text to the same memory, because new memory per text takes as long as the sum. The mode
+        # changes no index, but lets NumPy write to this memory directly.
+        rows = np.empty((int(np.diff(bounds).max()), len(self._languages)), np.float32)
+        for text, (start, end) in enumerate(pairwise(bounds.tolist())):
             if end > start:
-                scores[text] = weights[start:end] @ self._log_probabilities[indices[start:end]] + self._priors
+                text_rows = rows[: end - start]
+                np.take(self._log_probabilities, indices[start:end], axis=0, out=text_rows, mode="clip")
+                scores[text] = weights[start:end] @ text_rows + self._priors
         return scores
 
     def _find_features(self, encoded_texts: Sequence[bytes]) -> NDArray[np.int32]:

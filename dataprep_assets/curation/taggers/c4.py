@@ -105,14 +105,20 @@ def find_kept_lines(split: "SplitTexts", *, punctuation: bool = True, min_words:
     """
     import numpy as np
 
+    from dataprep_assets.curation.split_texts import look_up
+
     codes, starts, ends = split.codes, split.line_starts, split.line_ends
-    has_enough_words = (split.line_lasts - split.line_firsts >= min_words - 1) & (ends > starts)
-    is_special = _find_special_lines(split) & has_enough_words
-    is_kept = has_enough_words & ~is_special
+    is_kept = (split.line_lasts - split.line_firsts >= min_words - 1) & (ends > starts)
     if punctuation:
-        is_kept &= _build_tables()[0][codes[ends - 1]] & ~split.ellipsis_lines
+        # A line that ends with a bracket may end with punctuation without its last citation.
+        last_codes = codes[ends - 1]
+        is_kept &= (look_up(_build_tables()[0], last_codes) & ~split.ellipsis_lines) | (last_codes == ord("]"))
+    is_special = _find_special_lines(split) & is_kept
+    is_kept &= ~is_special
+    if punctuation:
+        is_kept &= last_codes != ord("]")
     lorem, curly = np.zeros(len(starts), np.bool_), np.zeros(len(starts), np.bool_)
-    curly[np.searchsorted(ends, np.flatnonzero(codes == ord("{")))] = True
+    curly[np.searchsorted(ends, np.flatnonzero(split.symbols == ord("{")))] = True
     curly &= is_kept
     cleaned: dict[int, str] = {}
     for index in np.flatnonzero(is_special).tolist():
@@ -207,14 +213,13 @@ def _find_special_lines(split: "SplitTexts") -> "Flags":
     import numpy as np
 
     is_special = np.zeros(len(split.line_lasts), np.bool_)
-    brackets = np.flatnonzero(split.codes == ord("["))
+    brackets = np.flatnonzero(split.symbols == ord("["))
     next_codes = split.codes[brackets + 1]
     brackets = brackets[_build_citation_table()[next_codes] | (next_codes > 127)]
     is_special[np.searchsorted(split.line_ends, brackets)] = True
     is_special[np.searchsorted(split.line_lasts, np.flatnonzero(split.sizes > _MAX_WORD_CHARACTERS))] = True
-    # Lower only ASCII letters, because in a normalized text no other letter becomes one of a phrase. Replace all other
-    # characters by a byte, so that the position of a byte is the position of its character.
-    lower = np.minimum(split.codes, 255).astype(np.uint8).tobytes().lower()
+    # Lower only ASCII letters, because in a normalized text no other letter becomes one of a phrase.
+    lower = split.symbols.tobytes().lower()
     positions = [position for phrase in _PHRASES for position in _find_all(lower, phrase.encode())]
     is_special[np.searchsorted(split.line_ends, positions)] = True
     return is_special

@@ -7,7 +7,7 @@ the setting `stop_words`. A text without words has null ratios.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.curation.languages.word_splitter import describe_words, find_splitter
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dataprep_assets.curation.languages.word_splitter import WordSplitter
-    from dataprep_assets.curation.split_texts import Flags, Numbers, SplitTexts
+    from dataprep_assets.curation.split_texts import Numbers, SplitTexts
 
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 
@@ -42,14 +42,14 @@ def measure_texts(
 
     from dataprep_assets.curation.split_texts import ALPHABETIC, ALPHANUMERIC, divide
 
-    codes, words = split.codes, split.split_words(splitter)
+    codes, symbols, words = split.codes, split.symbols, split.split_words(splitter)
     total = words.word_counts
     kinds = _find_word_kinds(words)
     is_word = kinds & ALPHANUMERIC > 0
     counts = words.sum_words(is_word)
-    hashes = split.count_positions(np.flatnonzero(codes == ord("#")))
+    hashes = split.count_positions(np.flatnonzero(symbols == ord("#")))
     # A run of periods contains an ellipsis per three periods.
-    is_period = codes == ord(".")
+    is_period = symbols == ord(".")
     periods = np.flatnonzero(is_period[2:] & is_period[1:-1] & is_period[:-2])
     run_firsts = np.flatnonzero(np.diff(periods, prepend=-2) != 1)
     run_ellipses = (np.diff(run_firsts, append=len(periods)) + 2) // 3
@@ -72,47 +72,41 @@ def _count_stop_words(split: "SplitTexts", stop_words: frozenset[str]) -> "Numbe
     """Return how many of the stop words occur in each text."""
     import numpy as np
 
-    from dataprep_assets.curation.split_texts import look_up
-
     counts = np.zeros(split.count, np.int64)
-    # Compare characters only of words that are short enough and begin like a stop word.
+    # Compare the first bytes of short words as one number each, and then the rest of the few equal ones.
     words = np.flatnonzero(split.sizes <= max(map(len, stop_words)))
-    words = words[look_up(_build_initial_table(stop_words), split.codes[split.starts[words]])]
-    starts, sizes, texts = split.starts[words], split.sizes[words], split.word_texts[words]
+    sizes, beginnings = split.sizes[words], split.read_beginnings(words)
     for stop_word in stop_words:
-        matches = np.flatnonzero(sizes == len(stop_word))
+        symbols = bytes(min(ord(character), 255) for character in stop_word[:8])
+        is_match = (beginnings == int.from_bytes(symbols, "little")) & (sizes == len(stop_word))
+        matches = words[is_match]
         for offset, character in enumerate(stop_word):
-            matches = matches[split.codes[starts[matches] + offset] == ord(character)]
+            if offset >= 8 or ord(character) >= 255:
+                matches = matches[split.codes[split.starts[matches] + offset] == ord(character)]
         has_word = np.zeros(split.count, np.bool_)
-        has_word[texts[matches]] = True
+        has_word[split.word_texts[matches]] = True
         counts += has_word
     return counts
-
-
-@cache
-def _build_initial_table(stop_words: frozenset[str]) -> "Flags":
-    from dataprep_assets.curation.split_texts import build_table
-
-    return build_table("".join(word[0] for word in stop_words))
 
 
 def _find_word_kinds(split: "SplitTexts") -> "NDArray[np.uint8]":
     """Return the kinds of each word's characters."""
     import numpy as np
 
-    from dataprep_assets.curation.split_texts import ALPHABETIC, join_pieces
+    from dataprep_assets.curation.split_texts import ALPHABETIC, build_kinds, join_pieces, look_up
 
     # Read the first characters of most words only, because a letter shows all kinds of a word.
-    kinds = split.kinds[split.starts]
+    table = build_kinds()
+    kinds = look_up(table, split.codes[split.starts]).copy()
     words = np.flatnonzero(kinds & ALPHABETIC == 0)
     for offset in (1, 2):
         words = words[split.sizes[words] > offset]
-        kinds[words] |= split.kinds[split.starts[words] + offset]
+        kinds[words] |= look_up(table, split.codes[split.starts[words] + offset])
         words = words[kinds[words] & ALPHABETIC == 0]
     words = words[split.sizes[words] > 3]
     if len(words):
-        rest, ends = join_pieces(split.kinds, split.starts[words] + 3, split.sizes[words] - 3)
-        kinds[words] |= np.bitwise_or.reduceat(rest, np.concatenate([[0], ends[:-1]]))
+        rest, ends = join_pieces(split.codes, split.starts[words] + 3, split.sizes[words] - 3)
+        kinds[words] |= np.bitwise_or.reduceat(look_up(table, rest), np.concatenate([[0], ends[:-1]]))
     return kinds
 
 
