@@ -305,8 +305,12 @@ class SplitTexts:
         samples = self.line_texts[lines] * _CODE_POINTS + sizes[lines]
         for quarter in range(4):
             samples = samples * _MULTIPLIER + self.codes[self.line_starts[lines] + (sizes[lines] * quarter >> 2)]
-        samples = number_values(samples * _MULTIPLIER + self.codes[self.line_ends[lines] - 1])
-        lines = lines[np.bincount(samples)[samples] > 1]
+        samples = samples * _MULTIPLIER + self.codes[self.line_ends[lines] - 1]
+        order = np.argsort(samples)
+        is_equal = samples[order[1:]] == samples[order[:-1]]
+        is_candidate = np.zeros(len(lines), np.bool_)
+        is_candidate[order[1:][is_equal]] = is_candidate[order[:-1][is_equal]] = True
+        lines = lines[is_candidate]
         codes, ends = join_pieces(self.codes, self.line_starts[lines], sizes[lines])
         numbers = number_pieces(codes, ends)
         numbers = number_values(self.line_texts[lines] * (int(numbers.max(initial=0)) + 1) + numbers)
@@ -428,15 +432,16 @@ def _join_spaces(codes: Codes) -> Codes:
     if not len(edges):
         return codes
     firsts, lasts = edges[::2], edges[1::2]
-    line_ends = np.flatnonzero(is_line_end)
-    counts = np.searchsorted(line_ends, lasts, "right") - np.searchsorted(line_ends, firsts)
+    line_ends = np.append(np.flatnonzero(is_line_end), [len(codes)] * 2)
+    next_line_ends = np.searchsorted(line_ends, firsts)
     codes = codes.copy()
-    codes[firsts] = np.where(counts, _LINE_END, _BLANK)
-    second_line_ends = firsts[counts > 1] + 1
+    codes[firsts] = np.where(line_ends[next_line_ends] <= lasts, _LINE_END, _BLANK)
+    second_line_ends = firsts[line_ends[next_line_ends + 1] <= lasts] + 1
     codes[second_line_ends] = _LINE_END
     is_removed[second_line_ends] = False
     if codes.dtype == np.uint32:
         return codes[~is_removed]
     # This is faster than indexing by flags. Normalized texts contain no tabulator.
-    codes[is_removed] = _TABULATOR
+    removed = is_removed.view(np.uint8)
+    codes = codes & (removed - 1) | removed * _TABULATOR
     return np.frombuffer(codes.tobytes().translate(None, bytes([_TABULATOR])), np.uint8)

@@ -194,11 +194,13 @@ def _find_sentence_ends(split: "SplitTexts", is_kept: "Flags") -> "Flags":
     """Return which words end a sentence. Words of lines that are not kept may have any value."""
     import numpy as np
 
+    from dataprep_assets.curation.split_texts import look_up
+
     _, mark_table, closer_table = _build_tables()
     last_codes = split.codes[split.ends - 1]
-    is_end = mark_table[last_codes]
-    has_closer = closer_table[last_codes] & np.repeat(is_kept, split.line_lasts - split.line_firsts + 1)
-    words = np.flatnonzero(has_closer)
+    is_end = look_up(mark_table, last_codes).copy()
+    words = np.flatnonzero(look_up(closer_table, last_codes))
+    words = words[is_kept[np.searchsorted(split.line_lasts, words)]]
     # Most words end with a single closing character, and then the character before it decides.
     previous_codes = split.codes[split.ends[words] - 2]
     is_end[words] = mark_table[previous_codes]
