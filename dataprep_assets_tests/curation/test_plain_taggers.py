@@ -108,6 +108,20 @@ def test_no_other_letter_of_a_normalized_text_becomes_an_ascii_letter_of_a_phras
     assert found == ["\u0130"]
 
 
+def test_only_flagged_characters_change_when_a_text_is_composed() -> None:
+    flagged = set(split_texts._find_uncomposed_characters(compose_text))
+    plain = [chr(code) for code in range(128, sys.maxunicode + 1) if code not in flagged]
+    assert not any(map(unicodedata.combining, plain))
+    joined = "\n".join(plain)
+    assert compose_text(joined) == joined
+    # No plain character is the second part of a character, so none composes with the character before it.
+    every = "\n".join(map(chr, range(sys.maxunicode + 1)))
+    parts = {part for line in unicodedata.normalize("NFD", every).split("\n") for part in line[1:]}
+    assert not parts.intersection(plain)
+    assert "\xad" in map(chr, flagged)
+    assert not [code for code in flagged if code < 256 and code != 0xAD]
+
+
 def test_taggers_of_a_batch_share_the_split_texts_and_a_changed_batch_does_not() -> None:
     batch = ["one text", "another"]
     groups = split_batch(batch, compose_text)

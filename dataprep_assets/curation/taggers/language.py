@@ -1,8 +1,8 @@
 """The language of a document, as detected by py3langid, whose wheel contains the model.
 
 This tagger needs the extra `language`. `language` is an ISO 639-1 code, and `language_score` its probability. Only the
-first 1,000 characters are used, because a multilingual document has no single language, and reading the whole text
-would cost more than all other taggers together. A text without characters has null values.
+first 1,000 characters are used, because a multilingual document has no single language. A text without characters has
+null values.
 """
 
 from collections.abc import Sequence
