@@ -129,10 +129,15 @@ def number_pieces(codes: Codes, ends: Numbers) -> Numbers:
 
 
 def number_values(values: Numbers | NDArray[np.uint64]) -> Numbers:
-    """Return a number per value, equal for equal values, in the order of their first occurrences."""
-    import pyarrow as pa
-
-    numbers: Numbers = pa.array(values).dictionary_encode().indices.to_numpy().astype(np.int64)
+    """Return a number per value, which is not negative, in increasing order; equal for equal values."""
+    bits = len(values).bit_length()
+    if int(values.max(initial=0)) >> (63 - bits):
+        return np.unique(values, return_inverse=True)[1]
+    # Sort each value with its position in one number, because sorting indices takes longer.
+    pairs = np.sort((values << bits) | np.arange(len(values)))
+    is_new = np.diff(pairs >> bits, prepend=-1) > 0
+    numbers = np.empty(len(values), np.int64)
+    numbers[pairs & ((1 << bits) - 1)] = np.cumsum(is_new) - 1
     return numbers
 
 

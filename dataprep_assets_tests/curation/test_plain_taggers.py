@@ -19,6 +19,7 @@ from dataprep_assets.curation.split_texts import (
     LINE_END,
     SPACE,
     build_kinds,
+    number_values,
     split_batch,
 )
 from dataprep_assets.curation.taggers import personal
@@ -120,6 +121,14 @@ def test_only_flagged_characters_change_when_a_text_is_composed() -> None:
     assert not parts.intersection(plain)
     assert "\xad" in map(chr, flagged)
     assert not [code for code in flagged if code < 256 and code != 0xAD]
+
+
+@pytest.mark.parametrize("largest", [0, 1, 40, 1 << 45, 1 << 62])
+def test_values_get_the_same_number_only_if_they_are_equal(largest: int) -> None:
+    rng = random.Random(largest)
+    values = np.array([min(rng.randrange(50) * (largest // 40 + 1), largest) for _ in range(1000)])
+    assert number_values(values).tolist() == [sorted(set(values)).index(value) for value in values]
+    assert number_values(values[:0]).tolist() == []
 
 
 def test_taggers_of_a_batch_share_the_split_texts_and_a_changed_batch_does_not() -> None:
