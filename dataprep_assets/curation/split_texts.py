@@ -67,16 +67,16 @@ def build_kinds() -> NDArray[np.uint8]:
 
 
 def _find_uncomposed_characters(compose: Compose) -> list[int]:
-    """Return the code points that `compose` may change, alone or after a different character."""
+    """Return the code points that `compose` may change, also only after a different character."""
     characters = [*map(chr, range(0x80, _PLAIN_CODE_POINTS))]
     lines = "\n".join(characters)
-    changed = {
+    uncomposed_characters = {
         character for character, line in zip(characters, compose(lines).split("\n"), strict=True) if line != character
     }
     # A mark may change its place among the marks after a letter, or become part of the character before it.
-    changed.update(filter(unicodedata.combining, characters))
-    changed.update(*[line[1:] for line in unicodedata.normalize("NFD", lines).split("\n")])
-    return [*map(ord, changed)]
+    uncomposed_characters.update(filter(unicodedata.combining, characters))
+    uncomposed_characters.update(*[line[1:] for line in unicodedata.normalize("NFD", lines).split("\n")])
+    return [*map(ord, uncomposed_characters)]
 
 
 @cache
@@ -84,7 +84,7 @@ def _build_codes(compose: Compose) -> NDArray[np.uint32]:
     """Return the code point of every character in a normalized text.
 
     White space becomes a blank or a line end, except for the carriage return. Characters that Unicode's composed form
-    may change, alone or after a different character, and characters that only control layout have `_UNCOMPOSED` added.
+    may change, also only after a different character, and characters that only control layout have `_UNCOMPOSED` added.
     """
     codes = np.arange(_CODE_POINTS, dtype=np.uint32)
     kinds = build_kinds()
@@ -447,6 +447,6 @@ def _join_spaces(codes: Codes) -> Codes:
     if codes.dtype == np.uint32:
         return codes[~is_removed]
     # This is faster than indexing by flags. Normalized texts contain no tabulator.
-    removed = is_removed.view(np.uint8)
-    codes = codes & (removed - 1) | removed * _TABULATOR
+    removal_bytes = is_removed.view(np.uint8)
+    codes = codes & (removal_bytes - 1) | removal_bytes * _TABULATOR
     return np.frombuffer(codes.tobytes().translate(None, bytes([_TABULATOR])), np.uint8)

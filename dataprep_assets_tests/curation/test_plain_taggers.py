@@ -110,17 +110,17 @@ def test_no_other_letter_of_a_normalized_text_becomes_an_ascii_letter_of_a_phras
 
 
 def test_only_flagged_characters_change_when_a_text_is_composed() -> None:
-    flagged = set(split_texts._find_uncomposed_characters(compose_text))
-    plain = [chr(code) for code in range(128, sys.maxunicode + 1) if code not in flagged]
-    assert not any(map(unicodedata.combining, plain))
-    joined = "\n".join(plain)
-    assert compose_text(joined) == joined
+    uncomposed_codes = set(split_texts._find_uncomposed_characters(compose_text))
+    plain_characters = [chr(code) for code in range(128, sys.maxunicode + 1) if code not in uncomposed_codes]
+    assert not any(map(unicodedata.combining, plain_characters))
+    joined_text = "\n".join(plain_characters)
+    assert compose_text(joined_text) == joined_text
     # No plain character is the second part of a character, so none composes with the character before it.
-    every = "\n".join(map(chr, range(sys.maxunicode + 1)))
-    parts = {part for line in unicodedata.normalize("NFD", every).split("\n") for part in line[1:]}
-    assert not parts.intersection(plain)
-    assert "\xad" in map(chr, flagged)
-    assert not [code for code in flagged if code < 256 and code != 0xAD]
+    all_characters = "\n".join(map(chr, range(sys.maxunicode + 1)))
+    parts = {part for line in unicodedata.normalize("NFD", all_characters).split("\n") for part in line[1:]}
+    assert not parts.intersection(plain_characters)
+    assert "\xad" in map(chr, uncomposed_codes)
+    assert not [code for code in uncomposed_codes if code < 256 and code != 0xAD]
 
 
 @pytest.mark.parametrize("largest", [0, 1, 40, 1 << 45, 1 << 62])

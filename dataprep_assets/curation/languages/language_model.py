@@ -46,9 +46,11 @@ class LanguageModel:
         for first, second in self._aliases:
             scores[:, first] += scores[:, second]
             scores[:, second] = 0
-        best = scores.argmax(axis=1)
-        probabilities = scores[np.arange(len(texts)), best].tolist()
-        return [(self._languages[index], score) for index, score in zip(best.tolist(), probabilities, strict=True)]
+        best_indices = scores.argmax(axis=1)
+        probabilities = scores[np.arange(len(texts)), best_indices].tolist()
+        return [
+            (self._languages[index], score) for index, score in zip(best_indices.tolist(), probabilities, strict=True)
+        ]
 
     def _score_texts(self, encoded_texts: Sequence[bytes], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the score of each language for each text: ``(texts, languages)``."""
