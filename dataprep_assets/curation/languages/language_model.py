@@ -43,9 +43,9 @@ class LanguageModel:
         scores *= (1 / np.sqrt(np.maximum(sizes, 1))).astype(np.float32)[:, np.newaxis]
         np.exp(scores - scores.max(axis=1, keepdims=True), out=scores)
         scores /= scores.sum(axis=1, keepdims=True)
-        for first, second in self._aliases:
-            scores[:, first] += scores[:, second]
-            scores[:, second] = 0
+        for kept_index, alias_index in self._aliases:
+            scores[:, kept_index] += scores[:, alias_index]
+            scores[:, alias_index] = 0
         best_indices = scores.argmax(axis=1)
         probabilities = scores[np.arange(len(texts)), best_indices].tolist()
         return [

@@ -105,8 +105,8 @@ def _find_word_kinds(split: "SplitTexts") -> "NDArray[np.uint8]":
         words = words[kinds[words] & ALPHABETIC == 0]
     words = words[split.sizes[words] > 3]
     if len(words):
-        rest, ends = join_pieces(split.codes, split.starts[words] + 3, split.sizes[words] - 3)
-        kinds[words] |= np.bitwise_or.reduceat(look_up(table, rest), np.concatenate([[0], ends[:-1]]))
+        rest_codes, ends = join_pieces(split.codes, split.starts[words] + 3, split.sizes[words] - 3)
+        kinds[words] |= np.bitwise_or.reduceat(look_up(table, rest_codes), np.concatenate([[0], ends[:-1]]))
     return kinds
 
 
