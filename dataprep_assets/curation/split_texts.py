@@ -134,7 +134,7 @@ def number_values(values: Numbers | NDArray[np.uint64]) -> Numbers:
     if int(values.max(initial=0)) >> (63 - bits):
         return np.unique(values, return_inverse=True)[1]
     # Sort each value with its position in one number, because sorting indices takes longer.
-    pairs = np.sort((values << bits) | np.arange(len(values)))
+    pairs = np.sort((values.astype(np.int64, copy=False) << bits) | np.arange(len(values)))
     is_new = np.diff(pairs >> bits, prepend=-1) > 0
     numbers = np.empty(len(values), np.int64)
     numbers[pairs & ((1 << bits) - 1)] = np.cumsum(is_new) - 1
