@@ -284,7 +284,8 @@ def _list_parts(run: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_phone(text: str, start: int, phone: str) -> bool:
-    digits, groups = _keep_digits(phone), _GROUP.findall(phone)
+    groups = _GROUP.findall(phone)
+    digits = "".join(groups)
     if "+" in phone[:2]:
         # An international number has at most 15 digits (E.164). Fewer than 8 digits are too few for a phone number.
         return digits[0] != "0" and 8 <= len(digits) <= 15 and not _BEFORE_PLUS.match(text, max(start - 1, 0), start)
@@ -295,9 +296,14 @@ def _is_phone(text: str, start: int, phone: str) -> bool:
     # Periods separate all groups or none, as in the numbers of versions and sections.
     if "." in phone and any(separator in phone for separator in " -/("):
         return False
-    if len(digits) <= 15 and len(groups) <= 6 and _PHONE_WORD.search(text, max(0, start - 40), start):
+    # Look for a word last, because this takes longer.
+    if _has_national_form(phone, digits, groups):
         return True
-    return _has_national_form(phone, digits, groups)
+    if len(digits) > 15 or len(groups) > 6:
+        return False
+    first = max(0, start - 40)
+    first = max(first, text.rfind("\n", first, start) + 1)
+    return start - first > 2 and _PHONE_WORD.search(text, first, start) is not None
 
 
 def _has_national_form(phone: str, digits: str, groups: list[str]) -> bool:
@@ -347,10 +353,6 @@ def _trim_phone(text: str, start: int, phone: str) -> Span:
         # The number may be in brackets as a whole, which are not part of it.
         start += 1
     return start, stop
-
-
-def _keep_digits(text: str) -> str:
-    return "".join(character for character in text if character.isdigit())
 
 
 def _is_isbn(digits: str) -> bool:
