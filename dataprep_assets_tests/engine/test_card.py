@@ -11,8 +11,8 @@ import pytest
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
-from dataprep_assets.engine.card.card import DATA_CARD, PAGE, CardFacts, build_data_card_spec
-from dataprep_assets.engine.card.contents import CardSource, CardSubject, SplitCounts, add_attribution
+from dataprep_assets.engine.card.card import DATA_CARD, CardFacts, build_data_card_spec
+from dataprep_assets.engine.card.contents import PAGE, CardSource, CardSubject, SplitCounts, add_attribution
 from dataprep_assets.engine.checks.check import Check, Finding
 from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.engine.staleness.status import find_stale

@@ -11,8 +11,7 @@ from itertools import chain
 from dataprep_assets.engine.artifact.dataset import Dataset, DatasetCounts
 from dataprep_assets.engine.artifact.losses import LINES, LossTable, find_losses
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.card.card import PUBLISHED
-from dataprep_assets.engine.card.contents import SplitCounts
+from dataprep_assets.engine.card.contents import PUBLISHED, SplitCounts
 from dataprep_assets.engine.checks.check import NO_RETRACTED
 from dataprep_assets.engine.checks.results import UnpassedCheck, read_results
 from dataprep_assets.engine.privacy import OPEN, Privacy, load_privacy

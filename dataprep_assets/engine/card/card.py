@@ -21,6 +21,7 @@ from dataprep_assets.engine.artifact.metadata_values import Markdown, ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.contents import (
+    PAGE,
     Card,
     CardArtifact,
     CardRecords,
@@ -43,9 +44,7 @@ if TYPE_CHECKING:
     import jinja2
 
 VERSION = 9
-DATA_CARD, PAGE = "data_card", "dataset_card.md"
-PUBLISHED = "published"
-"""Name of the publication on the Hub. It is defined here, because its module is imported only if it is declared."""
+DATA_CARD = "data_card"
 _REMEDY = "Rebuild data_card with `dataprep run`"
 
 

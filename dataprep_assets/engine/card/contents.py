@@ -22,6 +22,10 @@ from dataprep_assets.integrity.receipt import RETRACTED, Content, FileRecord, Le
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.tokenization.reference import SETTING
 
+PAGE = "dataset_card.md"
+"""Name of the page for people."""
+PUBLISHED = "published"
+"""Name of the publication on the Hub. It is defined here, because its module is imported only if it is declared."""
 Receipts = Mapping[ArtifactSpec, Sequence[Receipt]]
 """Artifact → the receipts of its partitions, in the order of the plan."""
 

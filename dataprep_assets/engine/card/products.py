@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.card.card import DATA_CARD, PUBLISHED
+from dataprep_assets.engine.card.card import DATA_CARD
+from dataprep_assets.engine.card.contents import PUBLISHED
 
 _FINAL_NAMES = (DATA_CARD, PUBLISHED)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.card.card import PAGE as CARD_PAGE
+from dataprep_assets.engine.card.contents import PAGE as CARD_PAGE
 from dataprep_assets.engine.card.contents import CardSubject, gather_card
 from dataprep_assets.engine.lock.lock import LOCK, encode_lock, gather_lock
 from dataprep_assets.engine.publishing.marker import MARKER, SCHEMA, MarkedFile, Marker

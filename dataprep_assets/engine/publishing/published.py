@@ -15,8 +15,7 @@ from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_bu
 from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
-from dataprep_assets.engine.card.card import PUBLISHED
-from dataprep_assets.engine.card.contents import CardSubject
+from dataprep_assets.engine.card.contents import PUBLISHED, CardSubject
 from dataprep_assets.engine.checks.check import Check, Finding, build_verdict
 from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.engine.lock.lock import LOCK

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from dataprep_assets.engine.artifact.spec import BuildRequest
-from dataprep_assets.engine.card.card import DATA_CARD, PAGE
+from dataprep_assets.engine.card.card import DATA_CARD
+from dataprep_assets.engine.card.contents import PAGE
 from dataprep_assets.formats import croissant
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.component import TrainingBlend

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from dataprep_assets.engine.artifact.spec import BuildRequest
-from dataprep_assets.engine.card.card import DATA_CARD, PAGE
+from dataprep_assets.engine.card.card import DATA_CARD
+from dataprep_assets.engine.card.contents import PAGE
 from dataprep_assets.formats import croissant
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
