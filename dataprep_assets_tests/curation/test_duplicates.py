@@ -13,8 +13,8 @@ import pytest
 
 from dataprep_assets.curation.duplicates import candidates, kept_set
 from dataprep_assets.curation.duplicates.banding import choose_banding
-from dataprep_assets.curation.duplicates.declaration import Normalization
 from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, count_overlap
+from dataprep_assets.curation.duplicates.kinds import Normalization
 from dataprep_assets.curation.duplicates.planted import NOTICES
 from dataprep_assets.curation.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard, Signer
 from dataprep_assets.curation.duplicates.words import split_compared_words, split_words

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from dataprep_assets.curation.duplicates.declaration import Normalization
+from dataprep_assets.curation.duplicates.kinds import Normalization
 from dataprep_assets.curation.duplicates.shingles import ShingleHashes
 from dataprep_assets.curation.duplicates.words import split_compared_words
 from dataprep_assets.tokenization.document_ids import hash_id, mix_bits

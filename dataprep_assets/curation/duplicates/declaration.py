@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.curation.benchmarks.decontamination import TextChoice
 from dataprep_assets.curation.duplicates.banding import PROMISED, Banding, choose_banding
+from dataprep_assets.curation.duplicates.kinds import Kind, Normalization
 from dataprep_assets.curation.table import ColumnType
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError
@@ -19,14 +20,6 @@ from dataprep_assets.table import format_share
 if TYPE_CHECKING:
     from dataprep_assets.curation.duplicates.signatures import SignatureSettings
 
-Kind = Literal["exact", "near"]
-"""Kind of duplicates: equal texts, or texts with common shingles."""
-Normalization = Literal["words", "space", "none"]
-"""Normalization before texts are compared.
-
-`words` keeps words and signs. `space` ignores the kind and amount of white space between words. `none` only normalizes
-line ends. All of them normalize the Unicode form.
-"""
 AcrossSplits = Literal["drop", "block", "ignore"]
 """Action for near-duplicates in different splits: drop one, fail a check, or ignore them."""
 

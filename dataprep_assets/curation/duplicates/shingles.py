@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from dataprep_assets.curation.duplicates.declaration import Normalization
+from dataprep_assets.curation.duplicates.kinds import Normalization
 from dataprep_assets.curation.duplicates.words import split_compared_words
 from dataprep_assets.curation.split_texts import Flags, Numbers
 from dataprep_assets.curation.word_hashes import Hashes, hash_pieces, hash_words

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.banding import Banding
-from dataprep_assets.curation.duplicates.declaration import Kind, Normalization
+from dataprep_assets.curation.duplicates.kinds import Kind, Normalization
 from dataprep_assets.curation.duplicates.shingles import ShingleHashes
 from dataprep_assets.curation.duplicates.words import (
     UNICODE,

@@ -11,7 +11,7 @@ Entry points: `split_words`, `split_compared_words`, `fold_text`.
 import re
 import unicodedata
 
-from dataprep_assets.curation.duplicates.declaration import Normalization
+from dataprep_assets.curation.duplicates.kinds import Normalization
 
 WORDS = 2
 """Version of the definition of a word."""
