@@ -53,7 +53,8 @@ def count_personal_data(text: str) -> int:
 
 def replacer(placeholder: str | None = None) -> PersonalDataRewriter:
     """Return a rewriter of every kind of personal data, with its own placeholder or with the same for each."""
-    return PersonalDataRewriter(placeholders=tuple((kind, placeholder or PLACEHOLDERS[kind]) for kind in KINDS))
+    placeholders = tuple((kind, placeholder or PLACEHOLDERS[kind]) for kind in KINDS)
+    return PersonalDataRewriter(name="personal", placeholders=placeholders)
 
 
 def rewriting(*items: Any, folder: Path = Path(), sensitive: bool = False) -> Rewriting:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dataprep_assets.curation.rewriters.declaration import PERSONAL
 from dataprep_assets.curation.rewriters.rewriting import Rewriter
 from dataprep_assets.curation.taggers.personal import KINDS, TAGGER, Span
 from dataprep_assets.curation.text_tagger import compose_text, normalize_text
@@ -29,7 +28,6 @@ class PersonalDataRewriter(Rewriter):
             data has one of them.
     """
 
-    name: str = PERSONAL
     placeholders: tuple[tuple[str, str], ...]
 
     @property
