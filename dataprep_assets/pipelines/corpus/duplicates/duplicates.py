@@ -14,12 +14,20 @@ removed rows change are rebuilt.
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dataprep_assets.curation.duplicates.candidates import Nodes
+from dataprep_assets.curation.duplicates.duplicates_checks import (
+    MIN_WORDS,
+    SAMPLED_SHARDS,
+    SAMPLED_TEXTS,
+    SearchedTexts,
+    list_duplicates_checks,
+)
 from dataprep_assets.curation.duplicates.duplicates_files import (
     DuplicatesFacts,
     NodeNames,
@@ -36,6 +44,7 @@ from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, DatasetInput
 from dataprep_assets.engine.checks.comparison import compare_rebuild
+from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -48,7 +57,7 @@ from dataprep_assets.pipelines.corpus.curation.kept_documents import (
     decide_kept_documents,
     read_current_duplicates,
 )
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, read_part_batches
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.joined_documents import JoinedDocuments
 from dataprep_assets.pipelines.corpus.duplicates.other_datasets import open_other_documents
@@ -58,8 +67,10 @@ from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import (
     name_kept_file,
 )
 from dataprep_assets.pipelines.corpus.duplicates.row_names import RowNames
+from dataprep_assets.pipelines.corpus.duplicates.signatures import plan_signature_shards
 from dataprep_assets.pipelines.corpus.source.listed_rows import read_listed_ids
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
+from dataprep_assets.pipelines.corpus.source.snapshot import refetch_shards
 from dataprep_assets.planning.manifest import split_name
 from dataprep_assets.stores.files import digest_value
 
@@ -101,9 +112,6 @@ def build_duplicates_spec(
         tags: The tags of each split.
         signatures: The signatures of each split.
     """
-    # Import the module here, because only checks plant duplicates.
-    from dataprep_assets.pipelines.corpus.duplicates.opened_duplicates import build_duplicates_checks
-
     assert corpus.duplicates is not None
     return ArtifactSpec(
         declaration=corpus,
@@ -127,7 +135,7 @@ def build_duplicates_spec(
         rows=lambda receipt: sum(DuplicatesFacts.from_receipt(receipt).removed.values()),
         columns=REMOVED,
         column_descriptions=REMOVED_DESCRIPTIONS,
-        check_groups=(build_duplicates_checks(corpus),),
+        check_groups=(_build_checks(corpus),),
     )
 
 
@@ -198,7 +206,7 @@ def _build_duplicates(corpus: CorpusDeclaration, request: BuildRequest) -> Itera
     )
 
 
-def compare_rebuilt_duplicates(corpus: CorpusDeclaration, store: ArtifactStore, pairs: ComparedPairs) -> Iterator[str]:
+def _compare_rebuilt_duplicates(corpus: CorpusDeclaration, store: ArtifactStore, pairs: ComparedPairs) -> Iterator[str]:
     """Compare all pairs except `pairs` again; return a sentence for each file and claim that differs."""
     recipe, artifact = _build_recipe(corpus, store), corpus.artifact(DUPLICATES)
     write = partial(_write, corpus, store, recipe, [], pairs)
@@ -296,3 +304,45 @@ def _build_metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Re
     if clusters := read_largest_clusters(corpus, store):
         metadata["largest_clusters"] = Table(clusters)
     return metadata
+
+
+def _build_checks(corpus: CorpusDeclaration) -> WholeArtifactChecks[SearchedTexts]:
+    """Return the checks that apply to a dataset's duplicates."""
+    assert corpus.duplicates is not None
+    return WholeArtifactChecks(
+        checks=list_duplicates_checks(corpus.duplicates, list(corpus.splits), corpus.prove.level),
+        open=lambda store, _: _open_duplicates(corpus, store).with_local_files(),
+    )
+
+
+def _open_duplicates(corpus: CorpusDeclaration, store: ArtifactStore) -> SearchedTexts:
+    """Return a dataset's duplicates, opened for checks."""
+    assert corpus.duplicates is not None
+    return SearchedTexts(
+        corpus.artifact(DUPLICATES),
+        store,
+        search=corpus.duplicates,
+        signing=corpus.signing,
+        splits=list(corpus.splits),
+        level=corpus.prove.level,
+        sensitive=corpus.sensitive,
+        noun="document",
+        sample=partial(_draw_sample, corpus, store),
+        compare=partial(_compare_rebuilt_duplicates, corpus, store),
+    )
+
+
+def _draw_sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
+    manifest = load_manifest(corpus, store)
+    keys = list(manifest.plan)
+    partitions = keys[:: max(1, len(keys) // SAMPLED_SHARDS)][:SAMPLED_SHARDS]
+    refetch_shards(corpus, manifest, partitions)
+    for shard in plan_signature_shards(corpus, store, manifest, partitions):
+        long = (
+            text
+            for part in shard.files
+            for batch in islice(read_part_batches(part, shard.fields), 1)
+            for text in batch.texts
+            if len(text.split()) >= MIN_WORDS
+        )
+        yield from islice(long, SAMPLED_TEXTS)
