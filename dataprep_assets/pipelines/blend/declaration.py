@@ -520,8 +520,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         """The rules by name, in order of evaluation: whether matching rows are kept, and the rule."""
         if not (self.keep or self.drop):
             return {}
-        from dataprep_assets.pipelines.blend.rl.apply_transforms import LEFT_OUT_BY
-        from dataprep_assets.pipelines.blend.screening.reasons import RESERVED
+        from dataprep_assets.pipelines.blend.screening.reasons import LEFT_OUT_BY, RESERVED
 
         transform_reasons = {name for name in (*self.keep, *self.drop) if name.startswith(LEFT_OUT_BY)}
         return parse_rules(self.keep, self.drop, self.columns, RESERVED | transform_reasons)

@@ -13,8 +13,13 @@ from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, RULE, Los
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.rl.apply_transforms import LEFT_OUT_BY
-from dataprep_assets.pipelines.blend.screening.reasons import CHOSEN_REASONS, EMPTY, TOO_LONG, TOO_LONG_PAIR
+from dataprep_assets.pipelines.blend.screening.reasons import (
+    CHOSEN_REASONS,
+    EMPTY,
+    LEFT_OUT_BY,
+    TOO_LONG,
+    TOO_LONG_PAIR,
+)
 from dataprep_assets.stream.stream_losses import find_tokenizer_losses, stream_losses
 
 _FILES = 3

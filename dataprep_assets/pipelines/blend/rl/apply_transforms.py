@@ -11,15 +11,7 @@ from dataprep_assets.curation.module_code import locate_in_project
 from dataprep_assets.errors import BadRecordError, DataprepError
 from dataprep_assets.pipelines.blend.rl.options import RlRules
 from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep
-
-LEFT_OUT_BY = "left_out_by_"
-"""Prefix of the drop reason for records that a transform left out."""
-NO_PROMPT = "no_prompt"
-"""Drop reason for a bad record without a prompt."""
-NO_PREFERENCE = "no_preference"
-"""Drop reason for a pair of answers if they are equal or one is empty."""
-BAD_PLACEHOLDER = "bad_placeholder"
-"""Drop reason for a record with a malformed placeholder."""
+from dataprep_assets.pipelines.blend.screening.reasons import BAD_PLACEHOLDER, NO_PREFERENCE, NO_PROMPT
 
 
 @dataclass(frozen=True)

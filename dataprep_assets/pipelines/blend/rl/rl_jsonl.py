@@ -46,7 +46,6 @@ from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.removal.retracted_rows import ABOUT, no_retracted_row
 from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows, find_current_retractions, load_row_retractions
-from dataprep_assets.pipelines.blend.rl.apply_transforms import LEFT_OUT_BY
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE
 from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
 from dataprep_assets.pipelines.blend.rl.shard import (
@@ -68,6 +67,7 @@ from dataprep_assets.pipelines.blend.rl.transforms import (
     parse_transforms,
 )
 from dataprep_assets.pipelines.blend.screening.contamination import KeptRowSearch, describe_origin
+from dataprep_assets.pipelines.blend.screening.reasons import LEFT_OUT_BY
 from dataprep_assets.pipelines.blend.screening.recorded_rules import load_recorded_rules
 from dataprep_assets.pipelines.blend.screening.row_rules import RowRules, load_row_rules
 from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen, load_row_screen

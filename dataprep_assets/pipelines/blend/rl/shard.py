@@ -34,17 +34,11 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt, Verification
 from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DuplicateRows, Partner
 from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows, RowRetractions, write_row_ids
-from dataprep_assets.pipelines.blend.rl.apply_transforms import (
-    LEFT_OUT_BY,
-    NO_PREFERENCE,
-    NO_PROMPT,
-    RefusedRecord,
-    SkippedRecord,
-    apply_transforms,
-)
+from dataprep_assets.pipelines.blend.rl.apply_transforms import RefusedRecord, SkippedRecord, apply_transforms
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
 from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep, compose_steps
+from dataprep_assets.pipelines.blend.screening.reasons import LEFT_OUT_BY, NO_PREFERENCE, NO_PROMPT
 from dataprep_assets.pipelines.blend.screening.row_rules import RowRules
 from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen
 from dataprep_assets.sources.readers.row_files import BadRecord
