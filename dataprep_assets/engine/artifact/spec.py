@@ -391,6 +391,13 @@ def count_documents(receipt: Receipt) -> int | None:
     return None if receipt.ledger is None else receipt.ledger.documents
 
 
+FindRetracted = Callable[[ArtifactStore, Iterable[Artifact]], Iterable[Artifact]]
+"""Returns those of a dataset's unplanned artifacts that contain, or may contain, data on its retraction list.
+
+It does not iterate over the artifacts if nothing is retracted.
+"""
+
+
 # Specs are compared by identity, because they are keys of dictionaries and some of their fields cannot be hashed.
 # Therefore `Dataset.specs` returns the same objects at every call.
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -437,6 +444,7 @@ class ArtifactSpec:
             have it rebuilt first (`runs.step_build`).
         places: Opens the artifact to find the positions of documents in it; None if it contains no documents.
         watch: Polls the dataset's source for changes; for the artifact that reads or lists the source.
+        find_retracted: Finds obsolete artifacts with retracted data; for the artifact that reads or lists the source.
         sensitive_input: Why and how it must not be built if the dataset reads a sensitive one, whose name replaces
             `{name}`. It begins with the YAML key that declares the artifact. "" if it may be built.
     """
@@ -471,6 +479,7 @@ class ArtifactSpec:
     places: OpenPlaces | None = None
     records_source: bool = False
     watch: SourceWatch | None = None
+    find_retracted: FindRetracted | None = None
     sensitive_input: str = ""
 
     @cached_property

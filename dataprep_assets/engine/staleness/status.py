@@ -447,7 +447,12 @@ def find_retracted_leftovers(specs: Sequence[ArtifactSpec], store: ArtifactStore
 
     `prune_retracted` removes them. Unplanned indexes are read only if the list is not empty.
     """
-    return specs[0].declaration.find_retracted_artifacts(store, find_unplanned_artifacts(specs, store))
+    return [
+        artifact
+        for spec in specs
+        if spec.find_retracted is not None
+        for artifact in spec.find_retracted(store, find_unplanned_artifacts(specs, store))
+    ]
 
 
 def prune_retracted(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[Artifact, bool]]:

@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
@@ -404,15 +403,6 @@ class DatasetDeclaration(DeclarationModel):
     def store(self, storage: Storage) -> ArtifactStore:
         """Return the store of its artifacts."""
         return storage.artifacts(self.storage, private=self.sensitive)
-
-    def find_retracted_artifacts(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-        """Return unused artifacts that contain, or may contain, data on the dataset's retraction list.
-
-        Args:
-            store: Where the artifacts are stored.
-            unplanned: The artifacts that are no longer planned. Not iterated if nothing is retracted.
-        """
-        return []
 
     def artifact(self, name: str, partition: str | None = None) -> Artifact:
         """Return the identifier of one of this dataset's artifacts."""

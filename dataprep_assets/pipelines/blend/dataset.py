@@ -52,6 +52,7 @@ from dataprep_assets.pipelines.blend.plan.discovery import open_place
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, has_blend_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
 from dataprep_assets.pipelines.blend.removal.retract import retract_rows
+from dataprep_assets.pipelines.blend.removal.retracted_left import find_retracted_blend_artifacts
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts
 from dataprep_assets.pipelines.blend.sft.packed_sft import (
     PACKED_SFT,
@@ -415,7 +416,7 @@ def build_blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
         keys=lambda store: load_blend_plan(blend, store).partitions,
         ranges=partial(_cut_ranges, blend),
     )
-    plan = build_blend_plan_spec(blend, plans=partitions)
+    plan = build_blend_plan_spec(blend, plans=partitions, find_retracted=partial(find_retracted_blend_artifacts, blend))
     preview = build_blend_preview_spec(blend, plan=plan)
     snapshot = build_blend_snapshot_spec(blend, partitions=partitions, preview=preview)
     certificates = []

@@ -4,7 +4,7 @@ The blend itself, which may be in a separate file, is defined in `data_blend.py`
 `rl/options.py`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -32,7 +32,6 @@ from dataprep_assets.engine.yaml.declaration import WandbDeclaration, WorkersDec
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.extensions import Extensions
-from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
 from dataprep_assets.pipelines.blend.pairs.options import PairsOptions
 from dataprep_assets.pipelines.blend.pairs.views import VIEWS as PREFERENCE_VIEWS
@@ -590,11 +589,6 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         if (sentence := self._describe_unfit_blend(blend)) is not None:
             raise ConfigError(f"{self.blend}: {sentence}")
         return blend
-
-    def find_retracted_artifacts(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-        from dataprep_assets.pipelines.blend.removal.retracted_left import find_retracted_blend_artifacts
-
-        return find_retracted_blend_artifacts(self, store, unplanned)
 
     def _describe_unfit_blend(self, blend: DataBlend) -> str | None:
         """Return a sentence about a dataset whose `format` does not fit, or about a rule for an unknown dataset."""

@@ -6,7 +6,7 @@ Each range must match the shard's receipt.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.retractions import find_listed, find_unplanned_retracted, read_retracted_ids
+from dataprep_assets.curation.retractions import read_retracted_ids
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
@@ -35,13 +35,12 @@ from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_o
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.formats.document_index import IDS, open_ids
+from dataprep_assets.formats.document_index import IDS
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, FileRef
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
-from dataprep_assets.pipelines.corpus.source.snapshot import SNAPSHOT
-from dataprep_assets.pipelines.corpus.token_bins import build_meta
+from dataprep_assets.pipelines.corpus.token_bins import COMBINED_BINS, build_meta
 from dataprep_assets.planning.manifest import ManifestEntry, split_name
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.eye_test import alignment, looks_like_text, random_batches_load
@@ -51,7 +50,6 @@ from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TOKENS, TokenBinsFacts
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.document_ids import DocumentIds
 
 _BLOCK = 4 << 20
 
@@ -59,7 +57,6 @@ _REBUILD = "Rebuild `combined_bins` of this split"
 
 
 VERSION = 3
-COMBINED_BINS = "combined_bins"
 
 
 class CombinedBinsFacts(Facts):
@@ -684,33 +681,3 @@ CHECKS: tuple[Check[OpenedCombinedBins], ...] = (
         blocking=False,
     ),
 )
-
-
-def find_retracted_corpus_artifacts(
-    corpus: CorpusDeclaration, store: ArtifactStore, unplanned: Iterable[Artifact]
-) -> list[Artifact]:
-    """Return the unplanned artifacts that contain a retracted document or may contain one.
-
-    Raises the errors of `find_unplanned_retracted`.
-    """
-
-    def contains(artifact: Artifact, receipt: Receipt, ids: DocumentIds, hashes: NDArray[np.uint64]) -> bool:
-        facts = TokenBinsFacts.from_receipt(receipt)
-        if facts.document_ids is None or (facts.id_field, facts.id_key) != (ids.id_field, ids.key_digest):
-            return True
-        shard_ids = open_ids(store.local(artifact, [IDS]) / IDS, require_ledger(receipt).documents)
-        return bool(find_listed(shard_ids, hashes).any())
-
-    return find_unplanned_retracted(
-        store,
-        unplanned,
-        retractions=corpus.retractions,
-        load_ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
-        snapshots=SNAPSHOT,
-        shards=TOKEN_BINS,
-        # The receipts of views name their inputs by split, and the receipts of combined bins name theirs by shard.
-        # Inputs with other names are not found, so artifacts with such inputs are assumed to contain a removed
-        # document.
-        source=lambda name: corpus.artifact(COMBINED_BINS if name in corpus.splits else TOKEN_BINS, name),
-        contains=contains,
-    )

@@ -22,13 +22,13 @@ from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger
-from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, build_combined_bins_spec
+from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins_spec
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import MANIFEST, build_manifest_spec, load_manifest
 from dataprep_assets.pipelines.corpus.source.manifest_changes import ManifestFacts
 from dataprep_assets.pipelines.corpus.source.snapshot import build_snapshot_spec
 from dataprep_assets.pipelines.corpus.source.source_parts import build_corpus_engine, build_corpus_watch
-from dataprep_assets.pipelines.corpus.token_bins import build_token_bins_spec
+from dataprep_assets.pipelines.corpus.token_bins import COMBINED_BINS, build_token_bins_spec, find_retracted_artifacts
 from dataprep_assets.pipelines.corpus.view import artifact_name, build_view_spec, load_corpus_view, trainer_lines
 from dataprep_assets.stream.engine_certificate import (
     build_engine_certificate_spec,
@@ -293,7 +293,12 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
     signatures, and builds `duplicates` from the tags and signatures of all splits before the selection.
     """
     shards = {split: _plan_shards(corpus, split) for split in corpus.splits}
-    manifest = build_manifest_spec(corpus, plans=tuple(shards.values()), watch=build_corpus_watch(corpus))
+    manifest = build_manifest_spec(
+        corpus,
+        plans=tuple(shards.values()),
+        watch=build_corpus_watch(corpus),
+        find_retracted=partial(find_retracted_artifacts, corpus),
+    )
     certificate = build_engine_certificate_spec(build_corpus_engine(corpus), inputs=(manifest,))
     specs = [manifest, certificate]
     snapshots = {

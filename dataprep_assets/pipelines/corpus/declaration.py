@@ -4,7 +4,7 @@ This is the schema of `type: dataprep_assets.components.TokenizedCorpus`: its fi
 reference. Paths are resolved against the folder of the YAML, and are not part of any artifact's key.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -53,7 +53,6 @@ from dataprep_assets.engine.source_key import describe_missing_key
 from dataprep_assets.engine.yaml.declaration import ReadingDeclaration, WorkersDeclaration, resolve_path
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.planning.manifest import ShardSizing
 from dataprep_assets.stores.files import SourceDigests
@@ -572,11 +571,6 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
     def combines(self) -> bool:
         """Whether the shards of each split are joined into one file."""
         return True
-
-    def find_retracted_artifacts(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-        from dataprep_assets.pipelines.corpus.combined_bins import find_retracted_corpus_artifacts
-
-        return find_retracted_corpus_artifacts(self, store, unplanned)
 
     def resolve_paths(self, folder: Path) -> Self:
         source: Any = self.source

@@ -16,10 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.dropped_rows import DroppedRows
-from dataprep_assets.curation.retractions import read_retracted_ids
+from dataprep_assets.curation.retractions import find_listed, find_unplanned_retracted, read_retracted_ids
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
-from dataprep_assets.engine.checks.check import Check, Finding, Row, build_verdict, count_documents, join_first
+from dataprep_assets.engine.checks.check import (
+    Check,
+    Finding,
+    Row,
+    build_verdict,
+    count_documents,
+    join_first,
+    require_ledger,
+)
 from dataprep_assets.engine.checks.verdicts import (
     CheckedSpec,
     CheckGroup,
@@ -30,22 +38,28 @@ from dataprep_assets.engine.checks.verdicts import (
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import WORKERS
+from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.formats.flat_bins import choose_dtype
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
-from dataprep_assets.pipelines.corpus.source.snapshot import estimate_readings, refetch_shards
+from dataprep_assets.pipelines.corpus.source.snapshot import SNAPSHOT, estimate_readings, refetch_shards
 from dataprep_assets.pipelines.corpus.source.source_parts import build_shard_fetches, load_source_parts
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.reencoding import load_plan_encoder
 from dataprep_assets.stream.stream_index import IndexedShard, describe_index, list_current_retractions
 from dataprep_assets.stream.stream_losses import configure_checks, stream_losses
 from dataprep_assets.stream.token_bins_checks import TOKEN_BINS_CHECKS, OpenedTokens
-from dataprep_assets.stream.token_shard import TOKEN_BINS, VERSION, TokenShard
+from dataprep_assets.stream.token_shard import TOKEN_BINS, VERSION, TokenBinsFacts, TokenShard
 from dataprep_assets.stream.token_stream import StreamPlan
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
+from dataprep_assets.tokenization.document_ids import DocumentIds
+
+COMBINED_BINS = "combined_bins"
+"""Name of the joined bins of a split. It is defined here, because their module imports this one."""
 
 
 def choose_stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
@@ -378,7 +392,7 @@ def _warn_of_unplanned(corpus: CorpusDeclaration, split: str, store: ArtifactSto
         if key not in manifest.plan and key.rpartition("-")[0] == split
     )
     artifacts = [
-        artifact for artifact in corpus.find_retracted_artifacts(store, unplanned) if artifact.name == TOKEN_BINS
+        artifact for artifact in find_retracted_artifacts(corpus, store, unplanned) if artifact.name == TOKEN_BINS
     ]
     if not artifacts:
         return finding
@@ -388,4 +402,34 @@ def _warn_of_unplanned(corpus: CorpusDeclaration, split: str, store: ArtifactSto
         warning=True,
         summary=f"{join_first(artifacts, 1)}: obsolete, and may contain removed documents. A successful "
         f"`dataprep run {corpus.dataset}` removes {'it' if len(artifacts) == 1 else 'them'} at its end",
+    )
+
+
+def find_retracted_artifacts(
+    corpus: CorpusDeclaration, store: ArtifactStore, unplanned: Iterable[Artifact]
+) -> list[Artifact]:
+    """Return the unplanned artifacts that contain a retracted document or may contain one.
+
+    Raises the errors of `find_unplanned_retracted`.
+    """
+
+    def contains(artifact: Artifact, receipt: Receipt, ids: DocumentIds, hashes: NDArray[np.uint64]) -> bool:
+        facts = TokenBinsFacts.from_receipt(receipt)
+        if facts.document_ids is None or (facts.id_field, facts.id_key) != (ids.id_field, ids.key_digest):
+            return True
+        shard_ids = open_ids(store.local(artifact, [IDS]) / IDS, require_ledger(receipt).documents)
+        return bool(find_listed(shard_ids, hashes).any())
+
+    return find_unplanned_retracted(
+        store,
+        unplanned,
+        retractions=corpus.retractions,
+        load_ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
+        snapshots=SNAPSHOT,
+        shards=TOKEN_BINS,
+        # The receipts of views name their inputs by split, and the receipts of combined bins name theirs by shard.
+        # Inputs with other names are not found, so artifacts with such inputs are assumed to contain a removed
+        # document.
+        source=lambda name: corpus.artifact(COMBINED_BINS if name in corpus.splits else TOKEN_BINS, name),
+        contains=contains,
     )

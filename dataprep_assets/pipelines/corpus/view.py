@@ -41,12 +41,12 @@ from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, FileRef
 from dataprep_assets.integrity.receipt import Ledger, Receipt, find_damage
 from dataprep_assets.pipelines.corpus.combined_bins import (
-    COMBINED_BINS,
     CombinedBinsFacts,
     check_combined_bins,
     require_current_combined,
 )
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.token_bins import COMBINED_BINS
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.stream.retracted_documents import build_retraction_finding
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS

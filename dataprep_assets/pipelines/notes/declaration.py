@@ -6,7 +6,6 @@ the YAML, and are not part of any artifact's key. Datasets of notes are sensitiv
 
 import math
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -16,7 +15,6 @@ from dataprep_assets.engine.yaml.declaration import WorkersDeclaration, resolve_
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.tensorflow.tfrecord import ROWS_PER_SHARD
-from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.packing.bins import LARGEST_CAPACITY
 from dataprep_assets.packing.rows import COLUMNS, TARGETS
@@ -453,16 +451,6 @@ class NotesDeclaration(WorkersDeclaration):
         if self.layout == "unpacked":
             return (TOKENS,)
         return (*COLUMNS, TARGETS) if self.targets else COLUMNS
-
-    def find_retracted_artifacts(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-        # Import the function here, because `retractions` indirectly imports this module.
-        from dataprep_assets.pipelines.notes.retractions import find_affected_artifacts
-
-        if self.retractions is None or not self.retractions.exists():
-            return []
-        # Convert to a list, so that the key is loaded only if there are artifacts.
-        artifacts = list(unplanned)
-        return find_affected_artifacts(self.retractions, self.patient_key.load(), store, artifacts) if artifacts else []
 
     def resolve_paths(self, folder: Path) -> Self:
         source: Any = self.source

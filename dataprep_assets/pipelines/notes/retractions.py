@@ -33,6 +33,7 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     RETRACTED_PATIENTS,
     read_patients,
 )
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.patient_key import digest_key
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
 from dataprep_assets.stores.files import digest_value
@@ -197,20 +198,23 @@ def find_current_retractions(store: ArtifactStore, cohort: Artifact, listed_keys
     return find_matching_retractions(listed_keys, patients)
 
 
-def find_affected_artifacts(
-    path: Path, key: bytes, store: ArtifactStore, unplanned: Iterable[Artifact]
+def find_retracted_artifacts(
+    notes: NotesDeclaration, store: ArtifactStore, unplanned: Iterable[Artifact]
 ) -> list[Artifact]:
     """Return the obsolete artifacts that contain or may contain retracted notes; packed cohorts come last.
 
     An incomplete artifact may contain retracted notes. Shards are judged by the packed cohort of their month.
 
     Args:
-        path: The retraction list.
-        key: The patient key of the list's digests.
+        notes: The dataset, with its retraction list and the patient key of the list's digests.
         store: Store of the artifacts.
         unplanned: Obsolete artifacts, which are not part of a plan.
     """
-    entries = read_entries(path, key)
+    if notes.retractions is None or not notes.retractions.exists():
+        return []
+    # Load the key only if there are artifacts.
+    unplanned_artifacts = list(unplanned)
+    entries = read_entries(notes.retractions, notes.patient_key.load()) if unplanned_artifacts else frozenset[bytes]()
 
     def is_affected(artifact: Artifact) -> bool:
         packed_cohort = replace(artifact, name=PACKED_COHORTS)
@@ -228,5 +232,5 @@ def find_affected_artifacts(
         artifact_receipt = store.receipt(artifact)
         return artifact_receipt is not None and cohort.content in artifact_receipt.inputs.values()
 
-    artifacts = [artifact for artifact in unplanned if is_affected(artifact)] if entries else []
+    artifacts = [artifact for artifact in unplanned_artifacts if is_affected(artifact)] if entries else []
     return sorted(artifacts, key=lambda artifact: artifact.name == PACKED_COHORTS)

@@ -16,6 +16,7 @@ from dataprep_assets.engine.artifact.metadata_values import Markdown, ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import (
     ArtifactSpec,
+    FindRetracted,
     Partitions,
     SourceIdentity,
     SourceWatch,
@@ -251,12 +252,13 @@ class BlendPlanFacts(Facts):
     datasets: dict[str, PlannedDatasetFacts]
 
 
-def build_blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSpec:
+def build_blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions, find_retracted: FindRetracted) -> ArtifactSpec:
     """Return the spec of the plan.
 
     Args:
         blend: The declaration.
         plans: The partitions of the shards, which this artifact determines.
+        find_retracted: The function that finds unplanned artifacts with removed rows.
     """
     return ArtifactSpec(
         declaration=blend,
@@ -267,6 +269,7 @@ def build_blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> Arti
         inputs=list_upstream_assets(blend),
         plans=(plans,),
         watch=build_blend_watch(blend),
+        find_retracted=find_retracted,
         pool="network",
         verification="full",
         # A lock must not compare the bytes of `plan.json`, because it contains the datasets' paths, which differ

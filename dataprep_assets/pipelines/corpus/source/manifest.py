@@ -14,7 +14,7 @@ import numpy as np
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions, SourceWatch
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, FindRetracted, Partitions, SourceWatch
 from dataprep_assets.engine.checks.check import Check, Finding, build_verdict, join_first
 from dataprep_assets.engine.checks.verdicts import WholeArtifactChecks
 from dataprep_assets.errors import DataprepError, IntegrityError, TransferError, count_of
@@ -387,7 +387,7 @@ def _list_paths(corpus: CorpusDeclaration) -> list[str]:
 
 
 def build_manifest_spec(
-    corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], watch: SourceWatch
+    corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], watch: SourceWatch, find_retracted: FindRetracted
 ) -> ArtifactSpec:
     """Return the spec of the manifest.
 
@@ -395,6 +395,7 @@ def build_manifest_spec(
         corpus: The dataset.
         plans: The shards of each split, which the manifest plans.
         watch: The method for detecting changes to the source.
+        find_retracted: The function that finds unplanned artifacts with removed documents.
     """
     return ArtifactSpec(
         declaration=corpus,
@@ -405,6 +406,7 @@ def build_manifest_spec(
         inputs=list_upstream_assets(corpus.source),
         plans=plans,
         watch=watch,
+        find_retracted=find_retracted,
         adopt=partial(adopt_manifest, corpus),
         listed=partial(_list_paths, corpus),
         verification="full",

@@ -52,7 +52,11 @@ from dataprep_assets.pipelines.notes.reading import (
     digest_note,
     read_notes,
 )
-from dataprep_assets.pipelines.notes.retractions import find_current_retractions, read_cohort_patients
+from dataprep_assets.pipelines.notes.retractions import (
+    find_current_retractions,
+    find_retracted_artifacts,
+    read_cohort_patients,
+)
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stream.engine_certificate import load_certificate
@@ -205,6 +209,7 @@ def build_packed_cohorts_spec(
         inputs=(*list_upstream_assets(notes.source), certificate),
         partitions=months,
         watch=build_notes_watch(notes),
+        find_retracted=partial(find_retracted_artifacts, notes),
         pool="cpu",
         recipes=partial(_build_recipes, notes),
         build=partial(_build_cohorts, notes),
