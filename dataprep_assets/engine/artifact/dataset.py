@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from dataprep_assets.engine.artifact.view import View
     from dataprep_assets.engine.staleness.estimate import Estimate
     from dataprep_assets.engine.trace.document_table import DocumentTable
     from dataprep_assets.engine.trace.retraction import RetractionResult
@@ -59,6 +60,11 @@ def validate_declaration(model: type[D], attributes: Mapping[str, Any], yaml_pat
         return declaration.resolve_paths(yaml_path.parent)
     except ConfigError as error:
         raise ConfigError(f"{yaml_path}: {error}") from None
+
+
+def _build_key_error(yaml_path: Path, keys: Sequence[str], sentence: str) -> ConfigError:
+    (document, *_) = read_documents(yaml_path)
+    return ConfigError(f"{yaml_path}:{document.find_line(keys)}: {'.'.join(keys)}: {sentence}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +135,16 @@ class Dataset(ABC):
         """
         dataset = cls(validate_declaration(cls.model, attributes, yaml_path))
         dataset.folder = yaml_path.parent
+        dataset._require_usable_views(yaml_path)
         dataset._require_acceptable(yaml_path)
         return dataset
+
+    def _require_usable_views(self, yaml_path: Path) -> None:
+        """Raise ConfigError if a declared view cannot be loaded."""
+        try:
+            self.load_views()
+        except ConfigError as error:
+            raise _build_key_error(yaml_path, ["views"], str(error)) from None
 
     def _require_acceptable(self, yaml_path: Path) -> None:
         """Raise ConfigError if `accept` names an unknown check or one that blocks."""
@@ -149,9 +163,7 @@ class Dataset(ABC):
                     if nearest_name
                     else f"checks that only warn: {', '.join(warning)}"
                 )
-                (document, *_) = read_documents(yaml_path)
-                line = document.find_line(["accept", name])
-                raise ConfigError(f"{yaml_path}:{line}: accept.{name}: {problem}; {hint}")
+                raise _build_key_error(yaml_path, ["accept", name], f"{problem}; {hint}")
 
     @property
     def row_noun(self) -> str:
@@ -162,6 +174,10 @@ class Dataset(ABC):
     @abstractmethod
     def specs(self) -> Sequence[ArtifactSpec]:
         """Every artifact of the dataset, inputs first. Every call returns the same objects."""
+
+    def load_views(self) -> "Sequence[View]":
+        """Return the declared views. Raises ConfigError if one cannot be loaded."""
+        return ()
 
     @property
     def card_subject(self) -> CardSubject | None:

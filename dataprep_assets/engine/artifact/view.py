@@ -4,7 +4,7 @@ A corpus has views of its combined bins (`pipelines/corpus/view.py`), and a blen
 (`pipelines/blend/view.py`). Every view is an extension: a module with a `VIEW`, in this or another package. This module
 has the code that all views share.
 
-Entry points: `View`, `load_view`, `require_usable`, `StagedView`, `view_recipe`, `layout_valid`, `locate_for_trainer`.
+Entry points: `View`, `load_view`, `StagedView`, `view_recipe`, `layout_valid`, `locate_for_trainer`.
 """
 
 import re
@@ -94,17 +94,6 @@ def load_view(views: Extensions, name: str, kind: type[V]) -> V:
     if view.name != name:
         raise extension.build_unfit_error(f"has the name {view.name!r}")
     return view
-
-
-def require_usable(names: Sequence[str], load: Callable[[str], View]) -> None:
-    """Raise ValueError, for the declaration's validators, if a view cannot be loaded or is listed twice."""
-    try:
-        for name in names:
-            load(name)
-    except ConfigError as error:
-        raise ValueError(str(error)) from error
-    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        raise ValueError(f"`{twice[0]}` is listed twice. Remove one")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -409,6 +409,13 @@ class DatasetDeclaration(DeclarationModel):
         return Artifact(dataset=self.dataset, name=name, partition=partition)
 
 
+def require_unique_views(views: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the views, for a validator; raise ValueError if one is listed twice."""
+    if repeated_views := [view for view in dict.fromkeys(views) if views.count(view) > 1]:
+        raise ValueError(f"`{repeated_views[0]}` is listed twice. Remove one")
+    return views
+
+
 def resolve_path(path: Path, folder: Path) -> Path:
     """Resolve a declared path against the folder of its YAML, unless it is absolute or starts with `~`.
 

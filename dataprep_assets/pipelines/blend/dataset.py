@@ -66,7 +66,7 @@ from dataprep_assets.pipelines.blend.stage_shards import SHARDS, build_blend_sha
 from dataprep_assets.pipelines.blend.stage_views import load_declared_views
 from dataprep_assets.pipelines.blend.stream import choose_dtype, find_separator
 from dataprep_assets.pipelines.blend.table.table_spec import build_row_table_spec
-from dataprep_assets.pipelines.blend.view import build_view_spec, list_view_lines
+from dataprep_assets.pipelines.blend.view import BlendView, build_view_spec, list_view_lines
 from dataprep_assets.planning.cost import Machine, Products, SplitSizes, measure_density
 from dataprep_assets.stream.engine_certificate import (
     build_engine_certificate_spec,
@@ -261,6 +261,9 @@ class Blend(Dataset):
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
         return [*self.card_subject.specs, *build_card_specs(self.card_subject)]
+
+    def load_views(self) -> list[BlendView[Any]]:
+        return list(load_declared_views(self.declaration))
 
     def product(self, store: ArtifactStore) -> Artifact:
         return find_blend_run(self.declaration, store)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, model_validator
 
 from dataprep_assets.curation.benchmarks.decontamination import RowDecontaminateDeclaration, TextChoice
 from dataprep_assets.curation.declaration import (
@@ -28,7 +28,12 @@ from dataprep_assets.curation.rewriters.declaration import Rewrites, build_rewri
 from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import DECIDED, OTHERS, ColumnType, name_column, name_rewritten_column
 from dataprep_assets.engine.source_key import KeyedSources
-from dataprep_assets.engine.yaml.declaration import WandbDeclaration, WorkersDeclaration, resolve_path
+from dataprep_assets.engine.yaml.declaration import (
+    WandbDeclaration,
+    WorkersDeclaration,
+    require_unique_views,
+    resolve_path,
+)
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.extensions import Extensions
@@ -208,7 +213,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     sft: SftOptions | None = Field(None, description="Settings of the stage `sft`.")
     pairs: PairsOptions | None = Field(None, description="Settings of the stage `pairs`.")
     rl: RlOptions | None = Field(None, description="Settings of the stage `rl`.")
-    views: tuple[View, ...] = Field(
+    views: Annotated[tuple[View, ...], AfterValidator(require_unique_views)] = Field(
         (),
         description=(
             "Additional trainer formats of the same data. The stage decides which formats are available. Default: none."
@@ -345,19 +350,6 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     )
     force: str = Field("", description="Any text. A change to this text rebuilds everything, under a new run hash.")
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
-
-    @field_validator("views")
-    @classmethod
-    def _require_usable_views(cls, views: tuple[View, ...], info: ValidationInfo) -> tuple[View, ...]:
-        # Ignore an invalid stage, which has its own error, and views of a different stage, which `_require_stage_keys`
-        # reports.
-        stage = info.data.get("stage", "")
-        if views and all(view in STAGE_VIEWS.get(stage, ()) for view in views):
-            from dataprep_assets.engine.artifact.view import require_usable
-            from dataprep_assets.pipelines.blend.stage_views import VIEW_KINDS
-
-            require_usable(views, VIEW_KINDS[stage].load)
-        return views
 
     @model_validator(mode="after")
     def _require_stage_keys(self) -> Self:

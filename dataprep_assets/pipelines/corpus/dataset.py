@@ -29,7 +29,13 @@ from dataprep_assets.pipelines.corpus.source.manifest_changes import ManifestFac
 from dataprep_assets.pipelines.corpus.source.snapshot import build_snapshot_spec
 from dataprep_assets.pipelines.corpus.source.source_parts import build_corpus_engine, build_corpus_watch
 from dataprep_assets.pipelines.corpus.token_bins import COMBINED_BINS, build_token_bins_spec, find_retracted_artifacts
-from dataprep_assets.pipelines.corpus.view import artifact_name, build_view_spec, load_corpus_view, trainer_lines
+from dataprep_assets.pipelines.corpus.view import (
+    CorpusView,
+    artifact_name,
+    build_view_spec,
+    load_corpus_view,
+    trainer_lines,
+)
 from dataprep_assets.stream.engine_certificate import (
     build_engine_certificate_spec,
     describe_engine,
@@ -182,6 +188,9 @@ class Corpus(Dataset):
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
         return [*self.card_subject.specs, *build_card_specs(self.card_subject)]
+
+    def load_views(self) -> list[CorpusView]:
+        return [load_corpus_view(name) for name in self.declaration.views]
 
     def product(self, store: ArtifactStore) -> Artifact:
         corpus = self.declaration

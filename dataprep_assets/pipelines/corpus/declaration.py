@@ -6,9 +6,10 @@ reference. Paths are resolved against the folder of the YAML, and are not part o
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     Field,
     PrivateAttr,
     field_validator,
@@ -50,7 +51,12 @@ from dataprep_assets.curation.table import (
 from dataprep_assets.curation.tagging import describe_tagger_columns
 from dataprep_assets.engine.secret_key import EnvironmentKey
 from dataprep_assets.engine.source_key import describe_missing_key
-from dataprep_assets.engine.yaml.declaration import ReadingDeclaration, WorkersDeclaration, resolve_path
+from dataprep_assets.engine.yaml.declaration import (
+    ReadingDeclaration,
+    WorkersDeclaration,
+    require_unique_views,
+    resolve_path,
+)
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.corpus.views import VIEWS
@@ -307,7 +313,9 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
             "`repetition`, and taggers of packages that have cases. Default: 0.9 for recall and precision."
         ),
     )
-    views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats to build from the token bins.")
+    views: Annotated[tuple[View, ...], AfterValidator(require_unique_views)] = Field(
+        ("nanogpt",), description="Trainer formats to build from the token bins."
+    )
     olmo_sequence_length: int = Field(
         2048, ge=2, description="Sequence length in tokens that the `olmo` view declares."
     )
@@ -343,15 +351,6 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
             if not globs:
                 raise ValueError(f"split {name!r} has no globs. List at least one")
         return splits
-
-    @field_validator("views")
-    @classmethod
-    def _require_usable_views(cls, views: tuple[View, ...]) -> tuple[View, ...]:
-        from dataprep_assets.engine.artifact.view import require_usable
-        from dataprep_assets.pipelines.corpus.view import load_corpus_view
-
-        require_usable(views, load_corpus_view)
-        return views
 
     @model_validator(mode="after")
     def _require_separate_id_field(self) -> Self:
