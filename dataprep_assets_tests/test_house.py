@@ -5,8 +5,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
@@ -48,6 +50,17 @@ def test_a_name_of_a_class_means_one_class() -> None:
     names = Counter(node.name for path in PRODUCT for node in tree(path).body if isinstance(node, ast.ClassDef))
     repeated_names = sorted(class_name for class_name, count in names.items() if count > 1)
     assert len(repeated_names) <= MAX_EQUAL_NAMES, repeated_names
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions count. Imports that only type checkers see do not."""
+    graph = grimp.build_graph("dataprep_assets", exclude_type_checking_imports=True)
+    try:
+        TopologicalSorter(
+            {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+        ).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
 def test_every_module_has_a_description() -> None:
