@@ -19,6 +19,7 @@ from dataprep_assets.declarations import Declarations, find_files_below, open_de
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.extensions import Extension
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.project import read_project
@@ -233,6 +234,28 @@ def test_a_mistake_is_reported_in_one_line(project: Declarations, right: str, wr
     assert GOOD.count(right) >= 1
     (said,) = told(project, GOOD.replace(right, wrong, 1))
     assert line in said
+
+
+RECORDS = """type: dataprep_assets.components.TrainingBlend
+attributes:
+  dataset: mine
+  stage: rl
+  blend: {datasets: [{name: a, path: ./a.jsonl}]}
+  views: [verl]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "name", "kind"), [(GOOD, 17, "nanogpt", "CorpusView"), (RECORDS, 6, "verl", "RecordView")]
+)
+def test_a_view_of_the_wrong_kind_is_reported_with_its_line(
+    project: Declarations, monkeypatch: pytest.MonkeyPatch, text: str, line: int, name: str, kind: str
+) -> None:
+    load = Extension.load
+    monkeypatch.setattr(Extension, "load", lambda extension: extension.kind != "view" and load(extension))
+    (said,) = told(project, text)
+    assert said.startswith(f"{line}: views: view '{name}' of the package dataprep-assets: ")
+    assert f":VIEW is not a {kind}. " in said
 
 
 @pytest.mark.parametrize(
