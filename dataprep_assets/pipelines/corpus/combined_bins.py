@@ -38,9 +38,9 @@ from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, FileRef
 from dataprep_assets.integrity.receipt import Ledger, Receipt
-from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.declaration import COMBINED_BINS, CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
-from dataprep_assets.pipelines.corpus.token_bins import COMBINED_BINS, build_meta
+from dataprep_assets.pipelines.corpus.token_bins import build_meta
 from dataprep_assets.planning.manifest import ManifestEntry, split_name
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.eye_test import alignment, looks_like_text, random_batches_load

@@ -23,12 +23,12 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins_spec
-from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.declaration import COMBINED_BINS, CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import MANIFEST, build_manifest_spec, load_manifest
 from dataprep_assets.pipelines.corpus.source.manifest_changes import ManifestFacts
 from dataprep_assets.pipelines.corpus.source.snapshot import build_snapshot_spec
 from dataprep_assets.pipelines.corpus.source.source_parts import build_corpus_engine, build_corpus_watch
-from dataprep_assets.pipelines.corpus.token_bins import COMBINED_BINS, build_token_bins_spec, find_retracted_artifacts
+from dataprep_assets.pipelines.corpus.token_bins import build_token_bins_spec, find_retracted_artifacts
 from dataprep_assets.pipelines.corpus.view import (
     CorpusView,
     artifact_name,

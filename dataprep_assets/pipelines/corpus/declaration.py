@@ -85,6 +85,8 @@ if TYPE_CHECKING:
     from dataprep_assets.curation.tagging import Tagger
     from dataprep_assets.curation.text_tagger import TextTagger
 
+COMBINED_BINS = "combined_bins"
+"""Name of the artifact with the joined token bins of a split."""
 _FIELD_KEYS = {"id": "id_field", "source": "source_field"}
 """Column of the document table → the YAML key that names the field with its values."""
 

@@ -42,7 +42,7 @@ from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.formats.flat_bins import choose_dtype
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.declaration import COMBINED_BINS, CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import SNAPSHOT, estimate_readings, refetch_shards
 from dataprep_assets.pipelines.corpus.source.source_parts import build_shard_fetches, load_source_parts
@@ -57,9 +57,6 @@ from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 from dataprep_assets.tokenization.document_ids import DocumentIds
-
-COMBINED_BINS = "combined_bins"
-"""Name of the joined bins of a split. It is defined here, because their module imports this one."""
 
 
 def choose_stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:

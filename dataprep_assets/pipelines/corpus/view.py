@@ -45,8 +45,7 @@ from dataprep_assets.pipelines.corpus.combined_bins import (
     check_combined_bins,
     require_current_combined,
 )
-from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.token_bins import COMBINED_BINS
+from dataprep_assets.pipelines.corpus.declaration import COMBINED_BINS, CorpusDeclaration
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.stream.retracted_documents import build_retraction_finding
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS

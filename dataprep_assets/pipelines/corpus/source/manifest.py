@@ -21,7 +21,7 @@ from dataprep_assets.errors import DataprepError, IntegrityError, TransferError,
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.declaration import COMBINED_BINS, CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest_changes import (
     ManifestChanges,
     ManifestFacts,
@@ -101,8 +101,7 @@ def read_built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappin
     If shards of several plans exist, only the shards in combined bins count.
     """
     artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
-    # Use a literal, because importing the constant from `combined_bins` would create a circular import.
-    combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
+    combined = [corpus.artifact(COMBINED_BINS, split) for split in corpus.splits]
     try:
         shards = {str(r.partition): [line["file"] for line in r.sources] for r in store.receipts(artifacts) if r}
         input_names = {name for r in store.receipts(combined) if r for name in r.recipe.get("upstream", ())}
