@@ -55,7 +55,7 @@ _PRELOADED = (
     "dataprep_assets.cli",
     "dataprep_assets.cli.support.steps",
     "dataprep_assets.code_location",
-    "dataprep_assets.curation.split_texts",
+    "dataprep_assets.curation.text_arrays.split_texts",
     "dataprep_assets.engine.staleness.rebuild",
     "dataprep_assets.library.dataset",
     "dataprep_assets.orchestration.runs.runs",

@@ -24,7 +24,7 @@ from dataprep_assets.curation.planted import PlantedCase
 from dataprep_assets.curation.table import Columns
 
 if TYPE_CHECKING:
-    from dataprep_assets.curation.split_texts import SplitTexts
+    from dataprep_assets.curation.text_arrays.split_texts import SplitTexts
 
 VERSION = f"text 1, Unicode {unicodedata.unidata_version}"
 """Part of the version of every tagger that measures normalized texts."""
@@ -105,7 +105,7 @@ class TextTagger:
 
         def tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
             # Import NumPy here, because commands that only read the columns need no NumPy.
-            from dataprep_assets.curation.split_texts import split_batch
+            from dataprep_assets.curation.text_arrays.split_texts import split_batch
 
             values: dict[str, list[Any]] = {name: [None] * len(texts) for name in columns}
             for indices, split in split_batch(texts, compose_text):

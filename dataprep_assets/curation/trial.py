@@ -4,7 +4,7 @@ A rewriter or tagger that fails on ten rows would also fail in a build. User fun
 print, hang or exit their process. Commands and assets are not tried, because their cost is unknown. Rules are tried on
 the same rows: a rule that drops all of them is usually a mistake.
 
-Entry points: `Trial`, `FirstRows`, `find_trial_remarks`.
+Entry points: `Trial`, `TrialRows`, `find_trial_remarks`.
 """
 
 import time
@@ -38,7 +38,7 @@ TrialResult = Tags | DataprepError | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstRows:
+class TrialRows:
     """First rows of a file.
 
     Attributes:
@@ -76,14 +76,14 @@ class Trial:
     sensitive: bool
     noun: str
     scope: str
-    read: Callable[[], list[FirstRows]]
+    read: Callable[[], list[TrialRows]]
 
-    def select_batches(self, tagger: Tagger, rows: Sequence[FirstRows]) -> list[DocumentBatch]:
+    def select_batches(self, tagger: Tagger, rows: Sequence[TrialRows]) -> list[DocumentBatch]:
         """Return the rows with the texts that a tagger reads."""
         return [first_rows.batches[self.texts.get(tagger.name, "all")] for first_rows in rows]
 
 
-ReadingResult = list[FirstRows] | DataprepError | None
+ReadingResult = list[TrialRows] | DataprepError | None
 """First rows, the error of a rewriter or a carried value, or None if it took too long."""
 
 
@@ -134,7 +134,7 @@ def _read_in_worker(trial: Trial, rewriting: "Rewriting") -> ReadingResult:
         return rows
 
 
-def _read_rewritten_rows(rewriting: "Rewriting", read: Callable[[], list[FirstRows]]) -> list[FirstRows]:
+def _read_rewritten_rows(rewriting: "Rewriting", read: Callable[[], list[TrialRows]]) -> list[TrialRows]:
     """Load the rewriters and return the first rows, discarding the rewriters' output. Runs in a worker."""
     with discard_output(private=True):
         # Rewrite no text first, because an error of the import would otherwise be taken for one of the source.
@@ -153,7 +153,7 @@ def _tag_batches(tagger: BatchTagger, batches: Sequence[DocumentBatch], sensitiv
     return columns
 
 
-def _run_named(trial: Trial, rows: Sequence[FirstRows]) -> Iterator[tuple[Tagger, TrialResult]]:
+def _run_named(trial: Trial, rows: Sequence[TrialRows]) -> Iterator[tuple[Tagger, TrialResult]]:
     """Yield the columns or the error of each tagger of this or another package."""
     for tagger in trial.taggers:
         if isinstance(tagger, VersionedTagger):
@@ -163,7 +163,7 @@ def _run_named(trial: Trial, rows: Sequence[FirstRows]) -> Iterator[tuple[Tagger
                 yield tagger, error
 
 
-def _run_functions(trial: Trial, rows: Sequence[FirstRows]) -> Iterator[tuple[Tagger, TrialResult]]:
+def _run_functions(trial: Trial, rows: Sequence[TrialRows]) -> Iterator[tuple[Tagger, TrialResult]]:
     """Yield the columns or the error of each function, which runs in a single worker.
 
     A worker is ended if a function takes too long, and the next function gets a new worker.
@@ -202,7 +202,7 @@ def _call_tagger(tagger: FunctionTagger, batches: Sequence[DocumentBatch], sensi
         return _tag_batches(tagger, batches, sensitive)
 
 
-def _find_rule_remarks(trial: Trial, rows: Sequence[FirstRows], columns: Tags) -> Iterator[Remark]:
+def _find_rule_remarks(trial: Trial, rows: Sequence[TrialRows], columns: Tags) -> Iterator[Remark]:
     """Yield a remark on each rule that drops all of these rows, if the values of its columns are known."""
     import pyarrow as pa
 

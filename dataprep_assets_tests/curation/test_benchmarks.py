@@ -13,7 +13,7 @@ from dataprep_assets.curation.benchmarks.benchmarks import Benchmarks, Coverage
 from dataprep_assets.curation.benchmarks.items import MAX_BYTES, BenchmarkSet
 from dataprep_assets.curation.duplicates.words import split_words
 from dataprep_assets.curation.planted.benchmarks import build_look_alikes, render_item
-from dataprep_assets.curation.word_runs import WORD, count_words, hash_split_texts, hash_texts
+from dataprep_assets.curation.text_arrays.word_runs import WORD, count_words, hash_split_texts, hash_texts
 from dataprep_assets.errors import ConfigError
 from dataprep_assets_tests.messages import raises
 

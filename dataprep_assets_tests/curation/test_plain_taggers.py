@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dataprep_assets.curation import split_texts
 from dataprep_assets.curation.planted.personal import yield_cases
-from dataprep_assets.curation.split_texts import (
+from dataprep_assets.curation.taggers import personal
+from dataprep_assets.curation.tagging import load_tagger
+from dataprep_assets.curation.text_arrays import split_texts
+from dataprep_assets.curation.text_arrays.split_texts import (
     ALPHABETIC,
     ALPHANUMERIC,
     DIGIT,
@@ -22,8 +24,6 @@ from dataprep_assets.curation.split_texts import (
     number_values,
     split_batch,
 )
-from dataprep_assets.curation.taggers import personal
-from dataprep_assets.curation.tagging import load_tagger
 from dataprep_assets.curation.text_tagger import TextTagger, compose_text, normalize_text
 from dataprep_assets_tests.curation.plain_taggers import MEASURES, PATTERNS
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dataprep_assets.curation.duplicates.words import fold_text, is_unspaced, split_words
 from dataprep_assets.curation.planted.language import SENTENCES
-from dataprep_assets.curation.word_hashes import hash_words
+from dataprep_assets.curation.text_arrays.word_hashes import hash_words
 from dataprep_assets.tokenization.document_ids import hash_id
 
 _HOSTILE_WORDS = (

@@ -29,7 +29,7 @@ from dataprep_assets.curation.benchmarks.whole_items import WholeItem, WholeItem
 from dataprep_assets.curation.duplicates.words import UNICODE, WORDS, split_words
 from dataprep_assets.curation.table import DocumentBatch
 from dataprep_assets.curation.tagging import VersionedTagger
-from dataprep_assets.curation.word_runs import (
+from dataprep_assets.curation.text_arrays.word_runs import (
     WORD,
     KnownHashes,
     WordRuns,

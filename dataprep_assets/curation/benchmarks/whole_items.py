@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.benchmarks.items import ItemText
 from dataprep_assets.curation.duplicates.words import split_words
-from dataprep_assets.curation.word_runs import WORD, KnownHashes, WordRuns, hash_split_texts, join_ranges
+from dataprep_assets.curation.text_arrays.word_runs import WORD, KnownHashes, WordRuns, hash_split_texts, join_ranges
 
 _ANCHOR_WORDS = 4
 """Words per anchor."""

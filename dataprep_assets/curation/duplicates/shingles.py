@@ -10,8 +10,8 @@ import numpy as np
 
 from dataprep_assets.curation.duplicates.kinds import Normalization
 from dataprep_assets.curation.duplicates.words import split_compared_words
-from dataprep_assets.curation.split_texts import Flags, Numbers
-from dataprep_assets.curation.word_hashes import Hashes, hash_pieces, hash_words
+from dataprep_assets.curation.text_arrays.split_texts import Flags, Numbers
+from dataprep_assets.curation.text_arrays.word_hashes import Hashes, hash_pieces, hash_words
 from dataprep_assets.tokenization.document_ids import mix_bits
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)

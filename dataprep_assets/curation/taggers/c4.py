@@ -20,7 +20,7 @@ from dataprep_assets.curation.text_tagger import TextTagger
 
 if TYPE_CHECKING:
     from dataprep_assets.curation.languages.word_splitter import WordSplitter
-    from dataprep_assets.curation.split_texts import Flags, Numbers, SplitTexts
+    from dataprep_assets.curation.text_arrays.split_texts import Flags, Numbers, SplitTexts
 
 VERSION = "1"
 _ENDS = (".", "?", "!", '"', "'")
@@ -42,7 +42,7 @@ _DESCRIPTIONS = {
 
 @cache
 def _build_tables() -> "tuple[Flags, Flags, Flags]":
-    from dataprep_assets.curation.split_texts import build_table
+    from dataprep_assets.curation.text_arrays.split_texts import build_table
 
     return build_table("".join(_ENDS)), build_table(_MARKS), build_table(_CLOSERS)
 
@@ -50,7 +50,7 @@ def _build_tables() -> "tuple[Flags, Flags, Flags]":
 @cache
 def _build_citation_table() -> "Flags":
     """Return which ASCII characters may follow the opening bracket of a citation."""
-    from dataprep_assets.curation.split_texts import build_table
+    from dataprep_assets.curation.text_arrays.split_texts import build_table
 
     return build_table("]0123456789ec")
 
@@ -105,7 +105,7 @@ def find_kept_lines(split: "SplitTexts", *, punctuation: bool = True, min_words:
     """
     import numpy as np
 
-    from dataprep_assets.curation.split_texts import look_up
+    from dataprep_assets.curation.text_arrays.split_texts import look_up
 
     codes, starts, ends = split.codes, split.line_starts, split.line_ends
     is_kept = (split.line_lasts - split.line_firsts >= min_words - 1) & (ends > starts)
@@ -194,7 +194,7 @@ def _find_sentence_ends(split: "SplitTexts", is_kept: "Flags") -> "Flags":
     """Return which words end a sentence. Words of lines that are not kept may have any value."""
     import numpy as np
 
-    from dataprep_assets.curation.split_texts import look_up
+    from dataprep_assets.curation.text_arrays.split_texts import look_up
 
     _, mark_table, closer_table = _build_tables()
     last_codes = split.codes[split.ends - 1]

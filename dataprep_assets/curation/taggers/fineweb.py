@@ -19,7 +19,7 @@ from dataprep_assets.curation.text_tagger import TextTagger
 
 if TYPE_CHECKING:
     from dataprep_assets.curation.languages.word_splitter import WordSplitter
-    from dataprep_assets.curation.split_texts import Flags, SplitTexts
+    from dataprep_assets.curation.text_arrays.split_texts import Flags, SplitTexts
 
 SHORT_LINE = 30
 """Maximum number of characters of a short line."""
@@ -49,7 +49,7 @@ _DESCRIPTIONS = {
 
 @cache
 def _build_terminal_table() -> "Flags":
-    from dataprep_assets.curation.split_texts import build_table
+    from dataprep_assets.curation.text_arrays.split_texts import build_table
 
     return build_table("".join(TERMINAL))
 
@@ -60,7 +60,7 @@ def measure_texts(
     """Return the columns of some texts, in column order."""
     import numpy as np
 
-    from dataprep_assets.curation.split_texts import SplitTexts, divide
+    from dataprep_assets.curation.text_arrays.split_texts import SplitTexts, divide
 
     if c4 is not None:
         split = SplitTexts(write_kept_texts(split, find_kept_lines(split, **c4)), split.compose)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dataprep_assets.curation.languages.word_splitter import WordSplitter
-    from dataprep_assets.curation.split_texts import Numbers, SplitTexts
+    from dataprep_assets.curation.text_arrays.split_texts import Numbers, SplitTexts
 
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 
@@ -40,7 +40,7 @@ def measure_texts(
     """Return the columns of some texts, in column order."""
     import numpy as np
 
-    from dataprep_assets.curation.split_texts import ALPHABETIC, ALPHANUMERIC, divide
+    from dataprep_assets.curation.text_arrays.split_texts import ALPHABETIC, ALPHANUMERIC, divide
 
     codes, symbols, words = split.codes, split.symbols, split.split_words(splitter)
     total = words.word_counts
@@ -93,7 +93,7 @@ def _find_word_kinds(split: "SplitTexts") -> "NDArray[np.uint8]":
     """Return the kinds of each word's characters."""
     import numpy as np
 
-    from dataprep_assets.curation.split_texts import ALPHABETIC, build_kinds, join_pieces, look_up
+    from dataprep_assets.curation.text_arrays.split_texts import ALPHABETIC, build_kinds, join_pieces, look_up
 
     # Read the first characters of most words only, because a letter shows all kinds of a word.
     table = build_kinds()

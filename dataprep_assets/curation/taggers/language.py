@@ -16,7 +16,7 @@ from dataprep_assets.integrity.receipt import require_installed_version
 
 if TYPE_CHECKING:
     from dataprep_assets.curation.languages.language_model import LanguageModel
-    from dataprep_assets.curation.split_texts import SplitTexts
+    from dataprep_assets.curation.text_arrays.split_texts import SplitTexts
 
 MAX_CHARACTERS = 1_000
 """Number of characters to read: about 150 words."""

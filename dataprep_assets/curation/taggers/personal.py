@@ -14,7 +14,7 @@ from dataprep_assets.curation.planted.personal import yield_cases
 from dataprep_assets.curation.text_tagger import TextTagger
 
 if TYPE_CHECKING:
-    from dataprep_assets.curation.split_texts import SplitTexts
+    from dataprep_assets.curation.text_arrays.split_texts import SplitTexts
 
 # Patterns are bounded character classes, and the rest is arithmetic, because the time must be proportional to the
 # length of any text.
@@ -380,7 +380,7 @@ def measure_texts(split: "SplitTexts") -> list[list[int]]:
     """Return the columns of some texts, in column order."""
     import numpy as np
 
-    from dataprep_assets.curation.personal_starts import find_starts
+    from dataprep_assets.curation.text_arrays.personal_starts import find_starts
 
     # Search all texts at once. End each text with the end of a line, because neither personal data nor the words that
     # identify it extend over one.

@@ -17,7 +17,7 @@ from dataprep_assets.curation.text_tagger import TextTagger
 
 if TYPE_CHECKING:
     from dataprep_assets.curation.languages.word_splitter import WordSplitter
-    from dataprep_assets.curation.split_texts import Numbers, SplitTexts
+    from dataprep_assets.curation.text_arrays.split_texts import Numbers, SplitTexts
 
 TOP, REPEATED = (2, 3, 4), (5, 6, 7, 8, 9, 10)
 
@@ -44,7 +44,7 @@ def measure_texts(split: "SplitTexts", splitter: "WordSplitter | None" = None) -
     """Return the columns of some texts, in column order."""
     import numpy as np
 
-    from dataprep_assets.curation.split_texts import divide
+    from dataprep_assets.curation.text_arrays.split_texts import divide
 
     sizes = split.text_ends - split.text_starts
     line_sizes = split.line_ends - split.line_starts
@@ -70,7 +70,7 @@ def _yield_ngram_characters(split: "SplitTexts") -> Iterator["Numbers"]:
     """Yield each text's characters of the most frequent 2-, 3- and 4-gram, then of the repeated 5- to 10-grams."""
     import numpy as np
 
-    from dataprep_assets.curation.split_texts import find_first_indices, number_values
+    from dataprep_assets.curation.text_arrays.split_texts import find_first_indices, number_values
 
     is_word = split.sizes > 0
     texts, words = split.word_texts[is_word], split.word_numbers[is_word]

@@ -11,7 +11,7 @@ from typing import Any
 
 from dataprep_assets.curation.rewriters.rewriting import RewritingError
 from dataprep_assets.curation.table import DocumentBatch
-from dataprep_assets.curation.trial import MAX_ROWS, FirstRows, Trial
+from dataprep_assets.curation.trial import MAX_ROWS, Trial, TrialRows
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -38,9 +38,9 @@ def build_trial(blend: BlendDeclaration) -> Trial:
     )
 
 
-def _read_first_rows(blend: BlendDeclaration) -> list[FirstRows]:
+def _read_first_rows(blend: BlendDeclaration) -> list[TrialRows]:
     """Return the first rows of each local dataset, as `Trial.read` describes."""
-    rows: list[FirstRows] = []
+    rows: list[TrialRows] = []
     for keys, dataset in list_datasets_with_keys(blend.load_data_blend()):
         files = list_local_files(blend, dataset, keys)
         if not isinstance(files, list) or not files:
@@ -55,7 +55,7 @@ def _read_first_rows(blend: BlendDeclaration) -> list[FirstRows]:
     return rows
 
 
-def _read_file(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> FirstRows | None:
+def _read_file(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> TrialRows | None:
     """Return the first usable rows of a file; None if it has none."""
     part, columns = open_local_part(blend, dataset, path), load_row_columns(blend, dataset.name)
     # Read only one block, because the part has no digest, which is compared after the last block.
@@ -72,7 +72,7 @@ def _read_file(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> Fi
         texts = [select_text(content, choice) for content in contents]
         good = [index for index, text in enumerate(texts) if text]
         batches[choice] = DocumentBatch(values, good, [texts[index] for index in good], part.label, COLUMNS)
-    return FirstRows(columns=values, batches=batches)
+    return TrialRows(columns=values, batches=batches)
 
 
 def _read_contents(

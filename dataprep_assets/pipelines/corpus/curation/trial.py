@@ -7,7 +7,7 @@ from functools import partial
 
 from dataprep_assets.curation.rewriters.rewriting import RewritingError
 from dataprep_assets.curation.table import CarriedValueError
-from dataprep_assets.curation.trial import MAX_ROWS, FirstRows, Trial
+from dataprep_assets.curation.trial import MAX_ROWS, Trial, TrialRows
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import read_part_batches
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -32,9 +32,9 @@ def build_trial(corpus: CorpusDeclaration) -> Trial:
     )
 
 
-def _read_first_documents(corpus: CorpusDeclaration) -> list[FirstRows]:
+def _read_first_documents(corpus: CorpusDeclaration) -> list[TrialRows]:
     """Return the first documents of each split, as `Trial.read` describes."""
-    rows: list[FirstRows] = []
+    rows: list[TrialRows] = []
     if is_mirrored(corpus.source):
         return rows
     try:
@@ -49,7 +49,7 @@ def _read_first_documents(corpus: CorpusDeclaration) -> list[FirstRows]:
             batch = next(read_part_batches(build_present_part(corpus, entry, source.path(entry)), fields), None)
             if batch is not None and batch.texts:
                 first_documents = batch.slice_texts(slice(0, MAX_ROWS))
-                rows.append(FirstRows(columns=first_documents.rows, batches={"all": first_documents}))
+                rows.append(TrialRows(columns=first_documents.rows, batches={"all": first_documents}))
     except (RewritingError, CarriedValueError):
         raise
     except (DataprepError, OSError):  # the source is unreadable

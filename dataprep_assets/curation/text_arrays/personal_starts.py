@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.split_texts import DIGIT, Flags, Numbers, SplitTexts
+from dataprep_assets.curation.text_arrays.split_texts import DIGIT, Flags, Numbers, SplitTexts
 
 _MARGIN = 16
 """Number of characters that are added at both ends, so that tests may read beyond the ends."""

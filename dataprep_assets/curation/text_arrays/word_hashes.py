@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.words import LETTERS, LETTERS_AND_SIGNS, fold_text, split_words
-from dataprep_assets.curation.split_texts import Numbers, find_first_indices, group_texts, number_values
+from dataprep_assets.curation.text_arrays.split_texts import Numbers, find_first_indices, group_texts, number_values
 from dataprep_assets.tokenization.document_ids import hash_encoded, hash_texts
 from dataprep_assets.tokenization.short_hashes import hash_slices
 

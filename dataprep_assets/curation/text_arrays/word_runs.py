@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.words import has_unspaced, is_unspaced
-from dataprep_assets.curation.word_hashes import hash_pieces, hash_words
+from dataprep_assets.curation.text_arrays.word_hashes import hash_pieces, hash_words
 
 WORD = 6
 """Weight of a word, in a unit in which all weights are integers."""
