@@ -26,6 +26,7 @@ from dataprep_assets.curation.rewriters.personal_data import PersonalDataRewrite
 from dataprep_assets.curation.rewriters.recall import count_replaced
 from dataprep_assets.curation.rewriters.rewriting import Rewriting, RewritingError
 from dataprep_assets.curation.taggers.personal import KINDS, TAGGER
+from dataprep_assets.curation.text_tagger import normalize_text
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity import receipt
 from dataprep_assets.sources.readers.records import Block
@@ -116,6 +117,15 @@ def test_rewritten_text_has_no_personal_data_and_equals_the_source_outside_of_it
     found = re.fullmatch(kept, text, re.DOTALL)
     assert found is not None
     assert all("\n" not in removed for removed in found.groups())
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(PIECES, max_size=14).map("".join))
+def test_a_rewriter_of_one_kind_finds_all_of_its_kind(text: str) -> None:
+    for kind, find in KINDS.items():
+        (rewriter,) = rewriting({"personal": {kind: MARK}}).rewriters
+        with rewriter.open() as rewrite:
+            assert list(find(normalize_text(rewrite(text)))) == []
 
 
 @pytest.mark.timeout(60)

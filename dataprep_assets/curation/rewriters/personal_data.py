@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 from dataprep_assets.curation.rewriters.rewriting import Rewriter
 from dataprep_assets.curation.taggers.personal import KINDS, TAGGER, Span
@@ -40,12 +41,24 @@ class PersonalDataRewriter(Rewriter):
 
     def rewrite(self, text: str) -> str:
         """Return a text with placeholders instead of personal data."""
-        placeholders = dict(self.placeholders)
-        # Look at the whole text first, because most texts have no personal data.
-        if not any(True for _ in _find_personal_data(normalize_text(text), placeholders)):
+        placeholders, sign = dict(self.placeholders), self._sign
+        if not sign.search(text):
             return text
-        # Rewrite line by line, because no finding contains a line end, so that few characters are aligned.
-        return "".join([_rewrite_line(line, placeholders) for line in text.splitlines(keepends=True)])
+        lines = text.splitlines(keepends=True)
+        # Look only at lines with a sign, because no finding contains a line end.
+        positions = [position for position, line in enumerate(lines) if sign.search(line)]
+        # Look at all of them together first, because most texts have no personal data.
+        candidates = normalize_text("".join([lines[position] for position in positions]))
+        if any(True for _ in _find_personal_data(candidates, placeholders)):
+            for position in positions:
+                lines[position] = _rewrite_line(lines[position], placeholders)
+        return "".join(lines)
+
+    @cached_property
+    def _sign(self) -> re.Pattern[str]:
+        """Matches a character that every finding of the declared kinds has."""
+        kinds = {kind for kind, _ in self.placeholders}
+        return re.compile("@" if kinds == {"emails"} else r"[@:\d]")
 
 
 def _find_personal_data(text: str, kinds: Mapping[str, str]) -> Iterator[tuple[Span, str]]:
