@@ -58,6 +58,8 @@ ONE_THREAD = {
     "RAYON_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "OMP_NUM_THREADS": "1",
+    # otherwise Arrow starts a thread for an allocator that it does not use, and a process with a thread is not forked
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
 """Environment of workers: one process per core is as fast as threads, and simpler to limit, kill and resume."""
 
