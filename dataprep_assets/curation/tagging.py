@@ -12,8 +12,9 @@ Entry points: `Tagger` and its kinds, `compute_tags`.
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -55,6 +56,14 @@ class Tagger(ABC):
         """Whether its version determines its values.
 
         A function, a command or a package may also depend on time or chance.
+        """
+        return False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether workers share what it loads, such as a model.
+
+        A function or a model of the user may start threads, which prevents sharing.
         """
         return False
 
@@ -136,6 +145,10 @@ class BuiltInTagger(VersionedTagger):
     def repeats(self) -> bool:
         return TAGGERS[self.name].is_own
 
+    @property
+    def is_shared(self) -> bool:
+        return self.repeats
+
     def load(self) -> TextTagger:
         """Return the tagger with its settings."""
         tagger = load_tagger(self.name)
@@ -150,6 +163,20 @@ class BuiltInTagger(VersionedTagger):
 
     def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         return self.load().tag(batch.texts)
+
+
+def build_preparation(taggers: Iterable[Tagger]) -> Callable[[], object]:
+    """Return a function that loads what taggers need, so that workers that are forked later share it."""
+    return partial(_load_taggers, [one for one in taggers if isinstance(one, BatchTagger) and one.is_shared])
+
+
+def _load_taggers(taggers: Sequence[BatchTagger]) -> None:
+    import pyarrow as pa
+
+    # The first conversion of Arrow imports pandas if it is installed, which takes longer than importing Arrow.
+    pa.array([0])
+    for tagger in taggers:
+        tagger.tag_batch(DocumentBatch(rows={"row": [1]}, good=[0], texts=["a"], label=""))
 
 
 def describe_tagger_columns(taggers: Iterable[Tagger]) -> dict[str, str]:

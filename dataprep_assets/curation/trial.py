@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dataprep_assets.curation.function_tagger import FunctionTagger
 from dataprep_assets.curation.rules import Rule, find_dropping_rules
 from dataprep_assets.curation.table import CarriedValueError, Columns, DocumentBatch, build_schema
-from dataprep_assets.curation.tagging import BatchTagger, Tagger, VersionedTagger, compute_tags
+from dataprep_assets.curation.tagging import BatchTagger, Tagger, VersionedTagger, build_preparation, compute_tags
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError, count_of
 from dataprep_assets.execution.processes import WorkerPool
@@ -125,7 +125,8 @@ def find_trial_remarks(build_trial: Callable[[], Trial]) -> Iterator[Remark]:
 
 
 def _read_in_worker(trial: Trial, rewriting: "Rewriting") -> ReadingResult:
-    with private_files(trial.sensitive), WorkerPool(1) as pool:
+    preparation = build_preparation(trial.taggers)
+    with private_files(trial.sensitive), WorkerPool(1, prepare=preparation) as pool:
         pool.submit(Task(TaskId("rewrite"), _read_rewritten_rows, (rewriting, trial.read)))
         try:
             rows: ReadingResult = _await_result(pool)
@@ -169,8 +170,9 @@ def _run_functions(trial: Trial, rows: Sequence[TrialRows]) -> Iterator[tuple[Ta
     A worker is ended if a function takes too long, and the next function gets a new worker.
     """
     remaining = [tagger for tagger in trial.taggers if isinstance(tagger, FunctionTagger)]
+    preparation = build_preparation(trial.taggers)
     while remaining:
-        with private_files(trial.sensitive), WorkerPool(1) as pool:
+        with private_files(trial.sensitive), WorkerPool(1, prepare=preparation) as pool:
             tags: TrialResult = []
             while remaining and tags is not None:
                 tagger = remaining.pop(0)

@@ -390,6 +390,10 @@ class BenchmarkTagger(VersionedTagger):
         return digest_value([VERSION, WORDS, UNICODE, self.ngram, self.min_words, files])
 
     @property
+    def is_shared(self) -> bool:
+        return True
+
+    @property
     def benchmarks(self) -> Benchmarks:
         """The index of the items, built once per process."""
         # Include the version in the cache key, so that a replaced file with the same name is read again.

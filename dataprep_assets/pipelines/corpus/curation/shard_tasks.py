@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from dataprep_assets.curation.function_tagger import FunctionTagger
+from dataprep_assets.curation.tagging import build_preparation
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import BuildRequest
 from dataprep_assets.engine.checks.check import Check, set_level
@@ -81,7 +82,13 @@ class ShardTasks(Generic[S]):
         fetches = {} if corpus.engine.is_this_machine else build_shard_fetches(corpus, manifest, request.partitions)
         jobs = [TaskJob(one, self.ensure, corpus.verify, fetches.get(one.artifact.partition or "")) for one in shards]
         try:
-            yield from run_tasks(jobs, workers=request.workers, engine=corpus.engine, progress=request.progress)
+            yield from run_tasks(
+                jobs,
+                workers=request.workers,
+                engine=corpus.engine,
+                progress=request.progress,
+                prepare=build_preparation(corpus.taggers),
+            )
         except WorkerDiedError as error:
             own_functions = [] if corpus.rewriting is None else corpus.rewriting.functions
             own_functions += [
@@ -105,5 +112,7 @@ class ShardTasks(Generic[S]):
             checks=set_level(self.checks, corpus.prove.level),
             planned=plan_shards,
             open=self.open,
-            workers=lambda *_: CheckWorkers(engine=corpus.engine, declared=corpus.workers),
+            workers=lambda *_: CheckWorkers(
+                engine=corpus.engine, declared=corpus.workers, prepare=build_preparation(corpus.taggers)
+            ),
         )
