@@ -61,7 +61,7 @@ class Tagger(ABC):
 
     @property
     def is_shared(self) -> bool:
-        """Whether workers share what it loads, such as a model.
+        """Whether workers share its models and tables.
 
         A function or a model of the user may start threads, which prevents sharing.
         """
@@ -167,7 +167,9 @@ class BuiltInTagger(VersionedTagger):
 
 def build_preparation(taggers: Iterable[Tagger]) -> Callable[[], object]:
     """Return a function that loads what taggers need, so that workers that are forked later share it."""
-    return partial(_load_taggers, [one for one in taggers if isinstance(one, BatchTagger) and one.is_shared])
+    return partial(
+        _load_taggers, [tagger for tagger in taggers if isinstance(tagger, BatchTagger) and tagger.is_shared]
+    )
 
 
 def _load_taggers(taggers: Sequence[BatchTagger]) -> None:

@@ -301,9 +301,9 @@ def _is_phone(text: str, start: int, phone: str) -> bool:
         return True
     if len(digits) > 15 or len(groups) > 6:
         return False
-    first = max(0, start - 40)
-    first = max(first, text.rfind("\n", first, start) + 1)
-    return start - first > 2 and _PHONE_WORD.search(text, first, start) is not None
+    window_start = max(0, start - 40)
+    line_start = max(window_start, text.rfind("\n", window_start, start) + 1)
+    return start - line_start > 2 and _PHONE_WORD.search(text, line_start, start) is not None
 
 
 def _has_national_form(phone: str, digits: str, groups: list[str]) -> bool:
