@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from dataprep_assets.tokenization.document_ids import hash_encoded
 
 _PADDING = bytes(8)
-_MASKS = np.array([(1 << 8 * size) - 1 for size in range(8)] + [(1 << 64) - 1] * 2, np.uint64)
-"""Mask for the first bytes of a slice, by its size."""
+BYTE_MASKS = np.append((np.uint64(1) << np.arange(0, 64, 8, dtype=np.uint64)) - np.uint64(1), ~np.uint64(0))
+"""Bits of the first bytes of a number, by the number of these bytes: ``(9,)``, uint64."""
 _FLIPS_OF_3, _FLIPS_OF_8 = np.uint64(0x87275A9B), np.uint64(0xC73AB174C5ECD5A2)
 _FLIPS_OF_16 = np.uint64(0x6782737BEA4239B9), np.uint64(0xAF56BC3B0996523A)
 """Constants from the specification's secret, for slices of up to 3, 8 and 16 bytes."""
@@ -28,7 +28,7 @@ def hash_slices(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64])
     padded = data + _PADDING
     eight_bytes = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
     words = eight_bytes[starts].astype(np.uint64, copy=False)
-    words &= np.take(_MASKS, np.minimum(sizes, np.uint64(8)).view(np.int64))
+    words &= np.take(BYTE_MASKS, np.minimum(sizes, np.uint64(8)).view(np.int64))
     hashes = np.empty(len(sizes), np.uint64)
     indices = np.flatnonzero(sizes <= 2)
     hashes[indices] = np.take(_hash_pairs(), (words[indices] + (sizes[indices] << np.uint64(16))).view(np.int64))

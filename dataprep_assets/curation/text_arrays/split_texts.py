@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.tokenization.short_hashes import BYTE_MASKS
+
 if TYPE_CHECKING:
     from dataprep_assets.curation.languages.word_splitter import WordSplitter
 
@@ -29,8 +31,6 @@ _GROUP_CHARACTERS = 1 << 19
 _CODE_POINTS, _PLAIN_CODE_POINTS = 0x110000, 0x30000
 """Number of code points, and the first one from which on Unicode's composed form changes no character."""
 _TABULATOR, _LINE_END, _TEXT_END, _BLANK, _SOFT_HYPHEN = 9, 10, 13, 32, 0xAD
-_MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
-"""Bits of the first bytes of a number, by the number of these bytes."""
 _MULTIPLIER = 0x5851F42D4C957F2D
 """Factor that makes equal sums of different samples unlikely."""
 _UNCOMPOSED = np.uint32(1 << 31)
@@ -203,7 +203,7 @@ class SplitTexts:
         """Return the first eight symbols of each word as a number, with zeros after a shorter word."""
         padded_symbols = np.concatenate([self.symbols, np.zeros(8, np.uint8)])
         numbers = np.lib.stride_tricks.sliding_window_view(padded_symbols, 8)[self.starts[words]].view("<u8")[:, 0]
-        return numbers & _MASKS[np.minimum(self.sizes[words], 8)]
+        return numbers & BYTE_MASKS[np.minimum(self.sizes[words], 8)]
 
     @cached_property
     def starts(self) -> Numbers:

@@ -28,7 +28,7 @@ Bytes = NDArray[np.uint8]
 _CODE_POINTS = 0x110000
 _TEXT_END, _REMOVED = 0xFE, 0xFF
 """Bytes that UTF-8 does not use: the end of a text, and a byte without effect."""
-_OF_WORD, _BEGINS, _ENDS, _IS_CONTEXTUAL, _IS_REPLACED, _IS_NEW = (1 << bit for bit in range(6))
+_OF_WORD, _BEGINS, _ENDS, _IS_CONTEXTUAL, _IS_REPLACED, _IS_NEW = 1, 2, 4, 8, 16, 32
 """Flags of bytes (of a word, begins a word, ends a word), and of characters (see `_CharacterTable`)."""
 _ASCII_AND_TEXT_END = bytes([*range(128), _TEXT_END])
 _JAMO_THAT_COMPOSE = range(0x1160, 0x1200)
