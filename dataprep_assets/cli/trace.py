@@ -170,7 +170,8 @@ def _find_matches(
 
 def _find_dropped_row(dataset: "OpenDataset", file: str, row: int) -> str | None:
     """Return the query for a row of the document table; None if the table does not have the row or must not show it."""
-    query = f"file = {file!r} and row = {row}"
+    # Use double quotes, because the shell needs the single quotes around the query.
+    query = f"file = {json.dumps(file, ensure_ascii=False)} and row = {row}"
     try:
         is_listed = dataset.documents(where=query, columns=["file"]).count() > 0
     except DataprepError:  # the dataset is sensitive, or has no table
