@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from dataprep_assets.tokenization.document_ids import hash_encoded
 
 _PADDING = bytes(8)
-BYTE_MASKS = np.append((np.uint64(1) << np.arange(0, 64, 8, dtype=np.uint64)) - np.uint64(1), ~np.uint64(0))
+BYTE_MASKS: NDArray[np.uint64] = np.append(
+    (np.uint64(1) << np.arange(0, 64, 8, dtype=np.uint64)) - np.uint64(1), ~np.uint64(0)
+)
 """Bits of the first bytes of a number, by the number of these bytes: ``(9,)``, uint64."""
 _FLIPS_OF_3, _FLIPS_OF_8 = np.uint64(0x87275A9B), np.uint64(0xC73AB174C5ECD5A2)
 _FLIPS_OF_16 = np.uint64(0x6782737BEA4239B9), np.uint64(0xAF56BC3B0996523A)
