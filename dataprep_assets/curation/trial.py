@@ -9,6 +9,7 @@ Entry points: `Trial`, `TrialRows`, `find_trial_remarks`.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -124,9 +125,15 @@ def find_trial_remarks(build_trial: Callable[[], Trial]) -> Iterator[Remark]:
     yield from _find_rule_remarks(trial, rows, columns)
 
 
+@contextmanager
+def _open_worker(trial: Trial) -> Iterator[WorkerPool]:
+    """Start a worker. If it is the first worker of a run, later ones share its models."""
+    with private_files(trial.sensitive), WorkerPool(1, prepare=build_preparation(trial.taggers)) as pool:
+        yield pool
+
+
 def _read_in_worker(trial: Trial, rewriting: "Rewriting") -> ReadingResult:
-    preparation = build_preparation(trial.taggers)
-    with private_files(trial.sensitive), WorkerPool(1, prepare=preparation) as pool:
+    with _open_worker(trial) as pool:
         pool.submit(Task(TaskId("rewrite"), _read_rewritten_rows, (rewriting, trial.read)))
         try:
             rows: ReadingResult = _await_result(pool)
@@ -170,9 +177,8 @@ def _run_functions(trial: Trial, rows: Sequence[TrialRows]) -> Iterator[tuple[Ta
     A worker is ended if a function takes too long, and the next function gets a new worker.
     """
     remaining = [tagger for tagger in trial.taggers if isinstance(tagger, FunctionTagger)]
-    preparation = build_preparation(trial.taggers)
     while remaining:
-        with private_files(trial.sensitive), WorkerPool(1, prepare=preparation) as pool:
+        with _open_worker(trial) as pool:
             tags: TrialResult = []
             while remaining and tags is not None:
                 tagger = remaining.pop(0)
