@@ -21,6 +21,7 @@ from dataprep_assets_tests.tools.bench.invented_text import sentence, vocabulary
 from dataprep_assets_tests.tools.bench.runner import Measurement, measure
 from dataprep_assets_tests.tools.bench.whole_run import (
     DATASET,
+    add_corpus_arguments,
     build_command,
     declare_corpus,
     find_tokenizer,
@@ -91,13 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m dataprep_assets_tests.tools.bench.curated_run", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument(
-        "--data", type=Path, help="a folder with train/, validation/ and test/, instead of both corpora"
-    )
-    parser.add_argument("--tokenizer", type=Path, help="folder with tokenizer.json and its configuration")
-    parser.add_argument("--separator", default="<|endoftext|>")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--scratch", type=Path, help="folder for the projects, which are removed again")
+    add_corpus_arguments(parser)
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-", dir=arguments.scratch) as folder:
         for corpus, data in list_corpora(arguments.data, Path(folder)):

@@ -185,16 +185,21 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m dataprep_assets_tests.tools.bench.whole_run", description=(__doc__ or "").splitlines()[0]
     )
+    add_corpus_arguments(parser)
+    parser.add_argument("--no-script", action="store_true", help="measure ours alone")
+    parser.add_argument("--json", type=Path, help="also write all measurements here")
+    return parser.parse_args(argv)
+
+
+def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that choose the corpora, the tokenizer, and the number and the folder of the runs."""
     parser.add_argument(
         "--data", type=Path, help="a folder with train/, validation/ and test/, instead of both corpora"
     )
     parser.add_argument("--tokenizer", type=Path, help="folder with tokenizer.json and its configuration")
     parser.add_argument("--separator", default="<|endoftext|>")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--no-script", action="store_true", help="measure ours alone")
-    parser.add_argument("--json", type=Path, help="also write all measurements here")
-    parser.add_argument("--scratch", type=Path, help="where the projects are made and removed again")
-    return parser.parse_args(argv)
+    parser.add_argument("--scratch", type=Path, help="folder for the projects, which are removed again")
 
 
 def list_corpora(data: Path | None, scratch: Path) -> Iterator[tuple[str, Path]]:
