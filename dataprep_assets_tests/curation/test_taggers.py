@@ -294,7 +294,7 @@ def test_two_columns_with_one_name_are_reported(tmp_path: Path) -> None:
 def read_forms() -> list[dict[str, str]]:
     """Return 464 forms of personal data of 20 countries, whose numbers are invented or reserved for examples.
 
-    The forms of phone numbers are those of libphonenumber (national, international, E.164, RFC 3966), and customs of
+    Phone numbers have the forms of libphonenumber (national, international, E.164, RFC 3966), and customs of
     each country. IBANs have the structure of SWIFT's registry, cards the issuers of ISO/IEC 7812, addresses the forms
     of RFC 6531 and RFC 4291.
     """

@@ -392,7 +392,7 @@ def count_documents(receipt: Receipt) -> int | None:
 
 
 FindRetracted = Callable[[ArtifactStore, Iterable[Artifact]], Iterable[Artifact]]
-"""Returns those of a dataset's unplanned artifacts that contain, or may contain, data on its retraction list.
+"""Returns a dataset's unplanned artifacts that contain, or may contain, data on its retraction list.
 
 It does not iterate over the artifacts if nothing is retracted.
 """
