@@ -90,6 +90,8 @@ class Node:
             return ""
         empty = {volume["name"] for volume in pod["volumes"] if "emptyDir" in volume}
         mounts = [m for m in container["volumeMounts"] if m["name"] in empty and not m.get("readOnly")]
-        folders = [self._replace(m["mountPath"]) for m in mounts]
-        folders = [str(self.folder / "tmp") if folder == "/tmp" else folder for folder in folders]
+        folders = [m["mountPath"] for m in mounts]
+        # The names of other folders start with these paths, so that their text is not in `replaced`.
+        own = {path: str(self.folder / path[1:]) for path in ("/tmp", "/data")}
+        folders = [own.get(folder) or self._replace(folder) for folder in folders]
         return f"from dataprep_assets_tests.confined import confine\nconfine({folders!r})\n"

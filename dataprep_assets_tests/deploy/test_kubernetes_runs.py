@@ -107,8 +107,9 @@ def deployment(moto: str) -> Iterator[Deployment]:
     with ExitStack() as stack:
         # Use a short path, because a socket's path has at most 107 characters.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dp-k8s-", ignore_cleanup_errors=True)))
-        for name in ("home", "workspace", "scratch", "tmp", "account"):
+        for name in ("home", "workspace", "scratch", "tmp", "account", "data"):
             (folder / name).mkdir()
+        (folder / ".dataprep").symlink_to("data")
         declared = make_attributes(write_corpus(folder / "corpus", 4), 2, views=[])
         (folder / "corpus.json").write_text(json.dumps(declared))
         database = stack.enter_context(run_postgres())
