@@ -3,26 +3,22 @@
 A row of the table is a row of the source, in source order, including rows that do not become documents. A refused
 record only has its reason in `bad`. Every file of the table has the same rows in the same order.
 
-Entry points: `CarriedFields`, `DocumentBatch`, `read_batches`; `ParquetRowWriter`, `read_joined_tables`,
+Entry points: `CarriedFields`, `DocumentBatch`, `build_batch`; `ParquetRowWriter`, `read_joined_tables`,
 `split_by_file`.
 """
 
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dataprep_assets.curation.documents import find_source
 from dataprep_assets.curation.rewriters.changes import count_changed_characters
 from dataprep_assets.errors import FormatError, SourceError
-from dataprep_assets.fields import value_at
 from dataprep_assets.sources.readers.read_options import MAX_RECORD_BYTES
 from dataprep_assets.stores.files import create_durably
 from dataprep_assets.tokenization.document_ids import DocumentIds
@@ -31,7 +27,6 @@ from dataprep_assets.tokenization.document_ids import DocumentIds
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dataprep_assets.sources.readers.input_format import RowBlock
     from dataprep_assets.sources.readers.records import Block, RecordFields
 
 ColumnType = Literal["string", "integer", "number", "boolean"]
@@ -178,15 +173,16 @@ class CarriedFields:
 
     @property
     def records(self) -> "RecordFields":
-        """The fields that contain texts and their ids."""
+        """The fields to read."""
         from dataprep_assets.sources.readers.records import RecordFields
 
-        return RecordFields(self.text, None if self.ids is None else self.ids.id_field, self.max_record_bytes)
-
-    @property
-    def reads_texts_only(self) -> bool:
-        """Whether only a row's text and id are read, which is as fast as reading for tokenization."""
-        return all(path is None for path in (self.source, self.url, self.license)) and not self.keep
+        paths = [self.source, self.url, self.license, *(path for path, _ in self.keep)]
+        return RecordFields(
+            self.text,
+            None if self.ids is None else self.ids.id_field,
+            self.max_record_bytes,
+            tuple(dict.fromkeys(filter(None, paths))),
+        )
 
     @property
     def key_parts(self) -> list[Any]:
@@ -200,12 +196,6 @@ class CarriedFields:
         kept_parts = [list(pair) for pair in self.keep]
         parts = [self.text, ids, self.source, self.url, kept_parts, self.max_record_bytes]
         return [*parts, *host_parts, *license_parts, *rewriter_parts]
-
-    @property
-    def field_names(self) -> list[str]:
-        """The fields to read."""
-        paths = [self.text, None if self.ids is None else self.ids.id_field, self.source, self.url, self.license]
-        return list(dict.fromkeys(filter(None, [*paths, *(path for path, _ in self.keep)])))
 
 
 def name_rewritten_column(rewriter: str) -> str:
@@ -256,14 +246,6 @@ class DocumentBatch:
         rows = {name: [values[index] for index in good] for name, values in self.rows.items()}
         return replace(self, rows=rows, good=list(range(len(good))), texts=self.texts[range_])
 
-    def take(self, positions: NDArray[np.int64]) -> Self:
-        """Return the rows at ascending positions, including rows without a text."""
-        text_of = dict(zip(self.good, self.texts, strict=True))
-        indices = positions.tolist()
-        rows = {name: [values[index] for index in indices] for name, values in self.rows.items()}
-        good = [number for number, index in enumerate(indices) if index in text_of]
-        return replace(self, rows=rows, good=good, texts=[text_of[indices[number]] for number in good])
-
     def find_row(self, text: int) -> int:
         """Return the row number in the source file, from 1, of the text with this index."""
         number: int = self.rows["row"][self.good[text]]
@@ -286,48 +268,16 @@ class DocumentBatch:
         return {name: [values[index] for index in self.good] for name, values in self.rows.items()}
 
 
-def read_batches(
-    blocks: "Iterable[Block] | Iterable[RowBlock]",
-    label: str,
-    fields: CarriedFields,
-    rewrite: "Callable[[Block], Block]",
-    *,
-    all_texts: bool = False,
-) -> Iterator[DocumentBatch]:
-    """Yield the rows of a source file, in order, with their carried fields.
-
-    Raises CarriedValueError, naming the row, for a carried value that does not have its declared type.
+def build_batch(records: "Block", label: str, fields: CarriedFields, *, all_texts: bool = False) -> DocumentBatch:
+    """Return the rows of a block, in order, with their carried fields.
 
     Args:
-        blocks: The records of the file (`fields.records`) if only texts and ids are read, else its rows
-            (`fields.read`).
+        records: The block with `fields.records`.
         label: The file.
         fields: The carried fields.
-        rewrite: Rewrites the texts of records that are built here, from rows.
         all_texts: Whether every value of a row is a text, as in CSV. Carried values are then converted to their type.
-    """
-    from dataprep_assets.sources.readers.records import Block
 
-    for block in blocks:
-        if isinstance(block, Block):
-            yield _build_batch(block, {}, label, fields)
-        else:
-            values = dict(zip(block.numbers, block.rows, strict=True))
-            records = rewrite(fields.records.build_block_of_rows(block))
-            yield _build_batch(records, values, label, fields, all_texts=all_texts)
-
-
-def _build_batch(
-    records: "Block",
-    values: Mapping[int, Mapping[str, Any]],
-    label: str,
-    fields: CarriedFields,
-    *,
-    all_texts: bool = False,
-) -> DocumentBatch:
-    """Return the batch of some records.
-
-    `values` are the whole rows, by number, if other fields than texts are carried.
+    Raises CarriedValueError, naming the row, for a carried value that does not have its declared type.
     """
     texts, refusals = records.texts, {bad.row: bad.reason for bad in records.bad}
     numbers = records.rows
@@ -337,7 +287,7 @@ def _build_batch(
     filled_columns: dict[str, list[Any]] = {
         "bytes": list(map(len, encoded)),
         "characters": list(map(len, texts)),
-        "source": _read_sources(values, numbers, label, fields),
+        "source": _read_sources(records, numbers, label, fields),
     }
     if fields.ids is not None:
         sources = list(map(str.encode, records.source_texts)) if records.texts_before else encoded
@@ -348,17 +298,16 @@ def _build_batch(
         # Import the module here, because most datasets have no URLs.
         from dataprep_assets.curation.web.addresses import parse_url
 
-        addresses = [parse_url(value_at(values[number], fields.url)) for number in numbers]
+        addresses = list(map(parse_url, records.carried[fields.url]))
         filled_columns["host"] = [None if address is None else address.host for address in addresses]
     if fields.license is not None:
         filled_columns[LICENSE] = [
-            _normalize_license(value_at(values[number], fields.license), f"{label}: row {number}", fields)
-            for number in numbers
+            _normalize_license(value, f"{label}: row {number}", fields)
+            for number, value in zip(numbers, records.carried[fields.license], strict=True)
         ]
     for path, kind in fields.keep:
-        column_values = [value_at(values[number], path) for number in numbers]
         filled_columns[name_column(path)] = convert_carried_values(
-            column_values,
+            records.carried[path],
             kind,
             [f"{label}: row {number}: {path}" for number in numbers],
             keys=("document", "keep_fields", path),
@@ -383,12 +332,10 @@ def _build_batch(
     return DocumentBatch(columns, good, texts, label, fields.columns)
 
 
-def _read_sources(
-    values: Mapping[int, Mapping[str, Any]], numbers: Sequence[int], label: str, fields: CarriedFields
-) -> list[str]:
-    if (path := fields.source) is None:
+def _read_sources(records: "Block", numbers: Sequence[int], label: str, fields: CarriedFields) -> list[str]:
+    if fields.source is None:
         return [find_source(label)] * len(numbers)
-    return [source if isinstance(source := value_at(values[number], path), str) else "unknown" for number in numbers]
+    return [source if isinstance(source, str) else "unknown" for source in records.carried[fields.source]]
 
 
 def convert_carried_values(

@@ -21,7 +21,7 @@ from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.errors import BadRecordError, TokenizerError
 from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.readers.read_options import AS_NAMED, MAX_RECORD_BYTES, ReadOptions, RowRange
+from dataprep_assets.sources.readers.read_options import AS_NAMED, MAX_RECORD_BYTES, DrawnRows, ReadOptions, RowRange
 from dataprep_assets.stores.files import PLAIN, SourceDigests
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, select_key_parts
@@ -203,20 +203,19 @@ class SourcePart:
         """Return records of the file with rewritten texts. Raises RewritingError if a rewriter fails."""
         return block if self.rewriting is None else self.rewriting.rewrite_block(block, self.label)
 
-    def read_records(self, fields: "RecordFields") -> "RecordReader":
-        """Return a reader of the file's documents, with text and ids from these fields or columns."""
+    def read_records(self, fields: "RecordFields", drawn: DrawnRows | None = None) -> "RecordReader":
+        """Return a reader of the fields of the file's documents, or of its drawn ones."""
         from dataprep_assets.sources.readers.records import ConvertingReader, read_records
 
         reader = read_records(
             self.path,
             format=self.format,
             compression=self.compression,
-            text_field=fields.text,
             label=self.label,
+            fields=replace(fields, max_record_bytes=self.max_record_bytes),
             rows=self.rows,
-            id_field=fields.id,
-            max_record_bytes=self.max_record_bytes,
             reading=self.reading,
+            drawn=drawn,
         )
         return reader if self.rewriting is None else ConvertingReader(reader, self.rewrite_block)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import zstandard
 
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sources.readers.records import Block, RecordReader, read_records
+from dataprep_assets.sources.readers.records import Block, RecordFields, RecordReader, read_records
 
 GOOD = {
     "a surrogate pair": (rb'{"text": "pair \ud83d\ude00"}', "pair 😀"),
@@ -94,7 +94,7 @@ BLANK = {"nothing": b"", "spaces": b"   ", "a carriage return": b"\r", "a tab": 
 
 def reader(path: Path, text_field: str = "text") -> RecordReader:
     kind, compression = file_format(path.name)
-    return read_records(path, format=kind, compression=compression, text_field=text_field, label=path.name)
+    return read_records(path, fields=RecordFields(text_field), format=kind, compression=compression, label=path.name)
 
 
 def read(path: Path, text_field: str = "text") -> Block:

@@ -10,7 +10,7 @@ import zstandard
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sources.readers.records import read_records
+from dataprep_assets.sources.readers.records import RecordFields, read_records
 from dataprep_assets.sources.readers.rows import count_rows, read_rows
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.messages import raises
@@ -22,7 +22,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 def _texts(path: Path, **given: object) -> list[str]:
-    reader = read_records(path, format="arrow", compression=None, text_field="text", label=path.name, **given)  # type: ignore[arg-type]
+    reader = read_records(path, fields=RecordFields("text"), format="arrow", compression=None, label=path.name, **given)  # type: ignore[arg-type]
     return [text for block in reader for text in block.texts]
 
 
@@ -77,7 +77,11 @@ def test_values_that_are_not_texts_are_bad_rows_and_large_batches_become_small_b
     with pa.ipc.new_file(str(path), table.schema) as writer:
         writer.write_table(table)
     reader = read_records(
-        path, format="arrow", compression=None, text_field="text", label="x", max_record_bytes=2000, id_field="other"
+        path,
+        fields=RecordFields("text", "other", max_record_bytes=2000),
+        format="arrow",
+        compression=None,
+        label="x",
     )
     (block,) = list(reader)
     assert (block.texts, block.ids, block.rows) == (["a", "d"], ["1", "4"], [1, 4])

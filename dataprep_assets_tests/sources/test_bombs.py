@@ -27,7 +27,7 @@ from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.sources.readers import parquet_pages
 from dataprep_assets.sources.readers.blocks import WINDOW, BlockReader
 from dataprep_assets.sources.readers.read_options import RowRange
-from dataprep_assets.sources.readers.records import read_records
+from dataprep_assets.sources.readers.records import RecordFields, read_records
 from dataprep_assets.sources.readers.row_files import BadRecord, read_whole_lines
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets_tests.messages import raises
@@ -258,7 +258,9 @@ def counted(found: Counter[str]) -> str:
 def records(path: Path) -> str:
     found: Counter[str] = Counter()
     kind = "parquet" if path.suffix == ".parquet" else "jsonl"
-    for block in read_records(path, format=kind, compression=compression(path), text_field="text", label=path.name):
+    for block in read_records(
+        path, fields=RecordFields("text"), format=kind, compression=compression(path), label=path.name
+    ):
         found["texts"] += len(block.texts)
         found.update(bad.reason for bad in block.bad)
     return counted(found)
@@ -365,12 +367,11 @@ def test_ranges_count_records_that_are_too_large(tmp_path: Path) -> None:
     for first, stop, expected in ((1, 2, [1]), (2, 3, ["2 too_large"]), (3, None, [3])):
         reader = read_records(
             path,
+            fields=RecordFields("text", max_record_bytes=MIB),
             format="jsonl",
             compression="zstd",
-            text_field="text",
             label="a",
             rows=RowRange(first, stop),
-            max_record_bytes=MIB,
         )
         found: list[object] = []
         for block in reader:

@@ -24,7 +24,7 @@ from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.sources.readers.contents import detect_foreign, detect_shape, is_array
 from dataprep_assets.sources.readers.line_range import explain_missing_lines, find_line_range
 from dataprep_assets.sources.readers.read_options import ReadOptions
-from dataprep_assets.sources.readers.records import read_records
+from dataprep_assets.sources.readers.records import RecordFields, read_records
 from dataprep_assets.sources.readers.rows import count_rows, read_rows, split_rows
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.sources.foreign_files import PAGE, POINTER, TEXTS, columnar
@@ -43,7 +43,9 @@ ENDINGS = ("", ".gz", ".zst", ".zstd", ".xz", ".bz2")
 
 def texts_of(path: Path, **more: Any) -> list[str]:
     kind, compression = file_format(path.name)
-    reader = read_records(path, format=kind, compression=compression, text_field="text", label=path.name, **more)
+    reader = read_records(
+        path, fields=RecordFields("text"), format=kind, compression=compression, label=path.name, **more
+    )
     found = [text for block in reader for text in block.texts]
     assert reader.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     return found

@@ -10,7 +10,7 @@ import pytest
 from dataprep_assets.errors import CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.readers.contents import EMPTY
-from dataprep_assets.sources.readers.records import read_records
+from dataprep_assets.sources.readers.records import RecordFields, read_records
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets_tests.messages import raises
 
@@ -21,7 +21,9 @@ def test_a_file_of_0_bytes_is_reported(tmp_path: Path, name: str) -> None:
     format, compression = file_format(name)
     for reader in (
         lambda: read_rows(tmp_path / name, format=format, compression=compression, label=name),
-        lambda: read_records(tmp_path / name, format=format, compression=compression, text_field="text", label=name),
+        lambda: read_records(
+            tmp_path / name, fields=RecordFields("text"), format=format, compression=compression, label=name
+        ),
     ):
         with pytest.raises(CorruptSourceError) as raised:
             list(reader())
@@ -39,4 +41,8 @@ def test_a_column_of_type_null_is_reported(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1, 2], "text": pa.nulls(2)}), made)
     (tmp_path / "a.parquet").write_bytes(made.getvalue())
     with raises(SourceError, "'text'", "null"):
-        list(read_records(tmp_path / "a.parquet", format="parquet", compression=None, text_field="text", label="a"))
+        list(
+            read_records(
+                tmp_path / "a.parquet", fields=RecordFields("text"), format="parquet", compression=None, label="a"
+            )
+        )

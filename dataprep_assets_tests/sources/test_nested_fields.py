@@ -12,7 +12,7 @@ from dataprep_assets.fields import find_siblings, select_fields, value_at
 from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.sources.readers.first_rows import describe_absent_field
-from dataprep_assets.sources.readers.records import AbsentColumnError, Block, read_records
+from dataprep_assets.sources.readers.records import AbsentColumnError, Block, RecordFields, read_records
 from dataprep_assets.sources.readers.row_files import ParquetBlocks
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets.tokenization.chat.messages import Conversation, read_conversation
@@ -46,7 +46,7 @@ def written(folder: Path, format: str, rows: list[dict[str, Any]]) -> Path:
 def read(path: Path, text: str, id_: str | None = None) -> list[Block]:
     """Return the records of a file."""
     kind = path.suffix[1:]
-    return list(read_records(path, format=kind, compression=None, text_field=text, id_field=id_, label=path.name))
+    return list(read_records(path, fields=RecordFields(text, id_), format=kind, compression=None, label=path.name))
 
 
 @pytest.mark.parametrize("format", ["jsonl", "json", "parquet", "arrow"])

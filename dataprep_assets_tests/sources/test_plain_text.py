@@ -10,18 +10,19 @@ import pytest
 from dataprep_assets.sources.readers import blocks
 from dataprep_assets.sources.readers.plain_text import cut_pieces
 from dataprep_assets.sources.readers.read_options import MAX_RECORD_BYTES, ReadOptions, RowRange
-from dataprep_assets.sources.readers.records import Block, read_records
+from dataprep_assets.sources.readers.records import Block, RecordFields, read_records
 from dataprep_assets.stores.files import sha256_file
 
 
-def _read(path: Path, separator: str | None = None, most: int = MAX_RECORD_BYTES, **given: object) -> list[Block]:
+def _read(
+    path: Path, separator: str | None = None, most: int = MAX_RECORD_BYTES, id: str | None = None, **given: object
+) -> list[Block]:
     reader = read_records(
         path,
+        fields=RecordFields("text", id, most),
         format="txt",
         compression="gzip" if path.suffix == ".gz" else None,
-        text_field="text",
         label=f"folder/{path.name}",
-        max_record_bytes=most,
         reading=ReadOptions(text_separator=separator),
         **given,  # type: ignore[arg-type]
     )
@@ -37,7 +38,7 @@ def _texts(found: list[Block]) -> list[str]:
 def test_a_file_is_one_unchanged_document(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xef\xbb\xbf  one\r\n\r\ntwo \n")
-    (block,) = _read(path, id_field="path")
+    (block,) = _read(path, id="path")
     assert (block.texts, block.rows, block.ids) == (["  one\r\n\r\ntwo \n"], [1], ["folder/a.txt"])
     path.write_bytes(b" \n\n")
     assert [(b.texts, b.bad, b.blank_lines) for b in _read(path)] == [([], [], 1)]

@@ -13,7 +13,7 @@ import zstandard
 
 from dataprep_assets.sources.readers import blocks
 from dataprep_assets.sources.readers.read_options import RowRange
-from dataprep_assets.sources.readers.records import Block, read_records
+from dataprep_assets.sources.readers.records import Block, RecordFields, read_records
 from dataprep_assets.sources.readers.rows import split_rows
 
 LINES = [b'{"text": "a%d"}' % i if i % 5 else (b"" if i % 2 else b'{"text": 7}') for i in range(53)]
@@ -36,7 +36,9 @@ def _read(path: Path, rows: RowRange | None) -> tuple[list[tuple[int, str]], lis
     """Return `(row, text)` of every record, rows of bad ones, blank lines, and the digest of the read bytes."""
     kind = {".parquet": "parquet", ".json": "json"}.get(path.suffix, "jsonl")
     compression = {".zst": "zstd", ".gz": "gzip"}.get(path.suffix)
-    reader = read_records(path, format=kind, compression=compression, text_field="text", label=path.name, rows=rows)
+    reader = read_records(
+        path, fields=RecordFields("text"), format=kind, compression=compression, label=path.name, rows=rows
+    )
     blocks_: list[Block] = list(reader)
     texts = [(block.row(i), text) for block in blocks_ for i, text in enumerate(block.texts)]
     bad = [bad.row for block in blocks_ for bad in block.bad]

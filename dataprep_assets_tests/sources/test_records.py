@@ -17,7 +17,7 @@ from dataprep_assets.errors import CorruptSourceError, SourceError
 from dataprep_assets.sources.readers import blocks
 from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.sources.readers.read_options import REASONS
-from dataprep_assets.sources.readers.records import AbsentColumnError, read_records
+from dataprep_assets.sources.readers.records import AbsentColumnError, RecordFields, read_records
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.messages import raises
@@ -324,7 +324,7 @@ def test_parquet_texts_of_every_kind_are_read_across_row_groups(tmp_path: Path, 
     block = read(path)
     assert block.texts == [text for text in texts if text is not None]
     assert [bad.row for bad in block.bad] == [row for row, text in enumerate(texts, 1) if text is None]
-    fields = {"format": "parquet", "compression": None, "label": "x", "text_field": "text", "id_field": "id"}
+    fields = {"format": "parquet", "compression": None, "label": "x", "fields": RecordFields("text", "id")}
     found = [one for part in read_records(path, **fields) for one in part.ids or []]
     assert found == [name for name, text in zip(ids, texts, strict=True) if text is not None]
     assert [

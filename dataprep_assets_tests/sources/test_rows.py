@@ -16,7 +16,7 @@ import zstandard
 from dataprep_assets.bounds import report_to
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sources.readers.read_options import RowRange
-from dataprep_assets.sources.readers.records import read_records
+from dataprep_assets.sources.readers.records import RecordFields, read_records
 from dataprep_assets.sources.readers.rows import RowBlock, count_rows, read_rows, split_rows
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.messages import raises
@@ -161,7 +161,9 @@ def test_blank_lines_are_counted_without_splitting_and_are_not_progress(
         assert sum(block.blank_lines for block in blocks) == counted
         assert len(told) <= 5, "of 10 blocks"
         records = list(
-            read_records(path, format="jsonl", compression="zstd", text_field="text", label=path.name, rows=rows)
+            read_records(
+                path, fields=RecordFields("text"), format="jsonl", compression="zstd", label=path.name, rows=rows
+            )
         )
         assert [found.row(at) for found in records for at in range(len(found.texts))] == kept
         assert sum(found.blank_lines for found in records) == counted
@@ -256,12 +258,12 @@ def test_a_text_that_is_not_utf_8_is_a_single_bad_row(tmp_path: Path, format: st
     for blocks in (
         list(read_rows(path, **how)),
         list(read_rows(path, only=range(1495, 1512), **how)),
-        list(read_records(path, text_field="text", **how)),
-        list(read_records(path, text_field="n", id_field="text", **how)) if format == "arrow" else [],
+        list(read_records(path, fields=RecordFields("text"), **how)),
+        list(read_records(path, fields=RecordFields("n", "text"), **how)) if format == "arrow" else [],
     ):
         bad = [(one.row, one.byte, one.reason) for block in blocks for one in block.bad if one.row == 1501]
         assert bad == [(1501, -1, "invalid_utf8")] * bool(blocks)
-    assert sum(len(block.texts) for block in read_records(path, text_field="text", **how)) == 1510
+    assert sum(len(block.texts) for block in read_records(path, fields=RecordFields("text"), **how)) == 1510
 
 
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
@@ -282,7 +284,10 @@ def test_a_value_without_a_python_type_is_named_by_its_row(
         list(read_rows(path, format=format, compression=None, label="x"))
     assert "Mars" not in str(told.value)
     how: dict[str, Any] = {"format": format, "compression": None, "label": "x"}
-    assert [text for block in read_records(path, text_field="text", **how) for text in block.texts] == ["a", "b"]
+    assert [text for block in read_records(path, fields=RecordFields("text"), **how) for text in block.texts] == [
+        "a",
+        "b",
+    ]
 
 
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
@@ -291,7 +296,7 @@ def test_a_duplicate_column_is_refused(tmp_path: Path, format: str) -> None:
     path = _written(tmp_path / f"x.{format}", table)
     how: dict[str, Any] = {"format": format, "compression": None, "label": "x"}
     for reader in (
-        read_records(path, text_field="text", **how),
+        read_records(path, fields=RecordFields("text"), **how),
         read_rows(path, **how),
         read_rows(path, columns=["text"], **how),
     ):
@@ -316,7 +321,8 @@ def test_the_size_of_a_row_is_that_of_its_own_values(tmp_path: Path, format: str
     assert [(bad.row, bad.reason) for block in rows for bad in block.bad] == [(1501, "too_large")]
     assert sum(len(block.rows) for block in rows) == 2999
     if not is_list:
-        records = list(read_records(path, text_field="text", **how))
+        how |= {"fields": RecordFields("text", max_record_bytes=how.pop("max_record_bytes"))}
+        records = list(read_records(path, **how))
         assert [(bad.row, bad.reason) for block in records for bad in block.bad] == [(1501, "too_large")]
         assert sum(len(block.texts) for block in records) == 2999
 

@@ -11,7 +11,7 @@ import pytest
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.readers.read_options import MAX_RECORD_BYTES
-from dataprep_assets.sources.readers.records import Block, read_records
+from dataprep_assets.sources.readers.records import Block, RecordFields, read_records
 from dataprep_assets.sources.readers.rows import count_rows, read_rows
 from dataprep_assets_tests.messages import assert_names, raises
 
@@ -41,16 +41,15 @@ def _wet(path: Path, pages: int, *, compressed: bool) -> list[str]:
     return texts
 
 
-def _read(path: Path, most: int = MAX_RECORD_BYTES, **given: Any) -> list[Block]:
+def _read(path: Path, most: int = MAX_RECORD_BYTES, id: str | None = None, **given: Any) -> list[Block]:
     format, compression = file_format(path.name)
     return list(
         read_records(
             path,
+            fields=RecordFields("text", id, most),
             format=format,
             compression=compression,
-            text_field="text",
             label=path.name,
-            max_record_bytes=most,
             **given,
         )
     )
@@ -67,7 +66,7 @@ def test_the_texts_of_a_crawl_equal_those_of_warcio(tmp_path: Path, name: str) -
             for record in reading.ArchiveIterator(file)
             if record.rec_type == "conversion"
         ]
-    blocks = _read(path, id_field="url")
+    blocks = _read(path, id="url")
     ids = [one for block in blocks for one in block.ids or ()]
     mine = list(zip(ids, (text for block in blocks for text in block.texts), strict=True))
     assert mine == theirs

@@ -5,6 +5,11 @@ command needs this module, but only a few need the readers, whose import takes l
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MAX_RECORD_BYTES = 64 << 20
 """Default limit of a record. Texts are shorter than this, and a worker keeps several records in memory."""
@@ -29,6 +34,27 @@ class RowRange:
         start = min(max(self.first - first, 0), count)
         stop = count if self.stop is None else min(max(self.stop - first, 0), count)
         return slice(start, max(start, stop))
+
+
+@dataclass(slots=True)
+class DrawnRows:
+    """A sample of the rows of consecutive files, for one reading. Blank lines are not rows.
+
+    Attributes:
+        positions: Positions of the drawn rows, from 0 and ascending.
+        total: Number of rows from which they were drawn.
+        seen: Number of rows that were passed.
+    """
+
+    positions: "NDArray[np.int64]"
+    total: int
+    seen: int = 0
+
+    def pass_rows(self, count: int) -> list[int]:
+        """Pass the next `count` rows; return the positions of the drawn ones, relative to the first of these rows."""
+        start, self.seen = self.seen, self.seen + count
+        first, stop = self.positions.searchsorted([start, self.seen])
+        return [int(position) - start for position in self.positions[first:stop]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

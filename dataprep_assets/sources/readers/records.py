@@ -7,9 +7,10 @@ object, because files that begin with one may be concatenated. CRLF line endings
 but are not records.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, Unpack
@@ -27,6 +28,7 @@ from dataprep_assets.sources.readers.read_options import (
     AS_NAMED,
     MAX_RECORD_BYTES,
     TOO_LARGE,
+    DrawnRows,
     ReadOptions,
     RowRange,
 )
@@ -57,7 +59,7 @@ class Block:
 
     `rows[i]` is the 1-based row of `texts[i]`. It is None if no row was refused or blank; the rows are then `first_row,
     first_row + 1, …`. `ids[i]` is its declared id; None if no field contains ids. `texts_before` has the texts before
-    each rewriter, in order; it is empty if texts are not rewritten.
+    each rewriter, in order; it is empty if texts are not rewritten. `carried` has the values of each carried field.
     """
 
     texts: list[str]
@@ -67,6 +69,7 @@ class Block:
     bad: list[BadRecord] = field(default_factory=list)
     blank_lines: int = 0
     texts_before: dict[str, list[str]] = field(default_factory=dict)
+    carried: dict[str, list[Any]] = field(default_factory=dict)
 
     @property
     def source_texts(self) -> list[str]:
@@ -82,6 +85,21 @@ class Block:
         """Return the 1-based row in the file of `texts[index]`."""
         return self.first_row + index if self.rows is None else self.rows[index]
 
+    def draw(self, drawn: DrawnRows) -> "Block":
+        """Return only the drawn rows."""
+        numbers = [self.row(index) for index in range(len(self.texts))]
+        order = sorted([*numbers, *(bad.row for bad in self.bad)])
+        wanted = {order[position] for position in drawn.pass_rows(len(order))}
+        indices = [index for index, number in enumerate(numbers) if number in wanted]
+        return replace(
+            self,
+            texts=[self.texts[index] for index in indices],
+            rows=[numbers[index] for index in indices],
+            ids=None if self.ids is None else [self.ids[index] for index in indices],
+            bad=[bad for bad in self.bad if bad.row in wanted],
+            carried={name: [values[index] for index in indices] for name, values in self.carried.items()},
+        )
+
 
 class RecordReader(DigestingReader, Protocol):
     """Iterator over the blocks of one file; `sha256` and `bytes_read` are final after iteration."""
@@ -94,25 +112,20 @@ def read_records(
     *,
     format: str,
     compression: str | None,
-    text_field: str,
     label: str,
+    fields: "RecordFields",
     rows: RowRange | None = None,
-    id_field: str | None = None,
-    max_record_bytes: int = MAX_RECORD_BYTES,
     reading: ReadOptions = AS_NAMED,
+    drawn: DrawnRows | None = None,
 ) -> RecordReader:
     """Return the reader of the file `path` for its `format` (`planning.inputs`), with the declared options (`reading`).
 
-    `compression` is the compression of the whole file, `text_field` the field or column with the text, and `label` the
-    file's name in errors. With `rows`, only these rows become records; the rest of the file is still read and digested.
-    A `json` file has one object per line, or is one array of objects. With `id_field`, this field or column contains
-    the documents' ids, strings or integers, and a record without an id is refused. A record of more than
-    `max_record_bytes` in UTF-8 is also refused; the limit applies to the line in JSON Lines, and to the text in other
-    formats.
+    `compression` is the compression of the whole file, and `label` its name in errors. With `rows`, only these rows
+    become records, and with `drawn`, only the drawn ones; the rest of the file is still read and digested. A `json`
+    file has one object per line, or is one array of objects. A record without a declared id is refused. A record of
+    more than `fields.max_record_bytes` in UTF-8 is also refused; the limit applies to the line in JSON Lines, and to
+    the text in other formats.
     """
-    fields = RecordFields(text_field, id_field, max_record_bytes)
-    if format == "parquet":
-        return ParquetReader(path, fields, label, rows)
     if format == "jsonl":
         file = InputFile(
             path=path,
@@ -120,29 +133,42 @@ def read_records(
             format=format,
             compression=compression,
             rows=rows or ALL_ROWS,
-            max_record_bytes=max_record_bytes,
+            max_record_bytes=fields.max_record_bytes,
         )
-        return JsonLinesReader(file, fields, rows)
-    reader = read_rows(
-        path,
-        format=format,
-        compression=compression,
-        label=label,
-        rows=rows,
-        columns=fields.names,
-        max_record_bytes=max_record_bytes,
-        reading=reading,
-    )
-    return ObjectReader(reader, fields)
+        return JsonLinesReader(file, fields, rows, drawn)
+    reader: RecordReader
+    if format == "parquet" and not fields.carried:
+        reader = ParquetReader(path, fields, label, rows)
+    else:
+        row_reader = read_rows(
+            path,
+            format=format,
+            compression=compression,
+            label=label,
+            rows=rows,
+            columns=fields.names,
+            max_record_bytes=fields.max_record_bytes,
+            reading=reading,
+        )
+        reader = ObjectReader(row_reader, fields)
+    return reader if drawn is None else ConvertingReader(reader, partial(Block.draw, drawn=drawn))
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFields:
-    """Names of the fields with a record's text and, if `id` is not None, its id."""
+    """Fields of a record.
+
+    Attributes:
+        text: The field with the text.
+        id: The field with the id; None if no field contains ids.
+        max_record_bytes: Size in UTF-8 above which a record is refused.
+        carried: Further fields, whose values are returned unchanged.
+    """
 
     text: str
     id: str | None = None
     max_record_bytes: int = MAX_RECORD_BYTES
+    carried: tuple[str, ...] = ()
 
     def format_key_hint(self, reason: str) -> str:
         """Return the key that names a missing field, in parentheses; `""` for other reasons of a refused record."""
@@ -152,17 +178,14 @@ class RecordFields:
 
     def block(self, first_row: int) -> Block:
         """Return an empty block for adding records one by one with `add`."""
-        return Block([], first_row, rows=[], ids=self.no_ids)
-
-    @property
-    def no_ids(self) -> list[str] | None:
-        """The ids of a block without records."""
-        return None if self.id is None else []
+        return Block(
+            [], first_row, rows=[], ids=None if self.id is None else [], carried={name: [] for name in self.carried}
+        )
 
     @property
     def names(self) -> list[str]:
         """Names of the fields to read."""
-        return [self.text] if self.id is None else [self.text, self.id]
+        return list(dict.fromkeys([self.text, *([] if self.id is None else [self.id]), *self.carried]))
 
     @property
     def is_flat(self) -> bool:
@@ -175,7 +198,7 @@ class RecordFields:
         # Take the fast path if all values are texts that fit within the limit even at four bytes per character, the
         # maximum in UTF-8.
         if {*map(type, texts)} == {str} and max(map(len, texts)) * 4 <= self.max_record_bytes:
-            block = Block(texts, row_block.numbers[0], rows=row_block.numbers)
+            block = Block(texts, row_block.numbers[0], rows=row_block.numbers, carried=self.carry(row_block.rows))
         else:
             block = self.block(row_block.numbers[0] if row_block.numbers else 1)
             for value, number, byte in zip(row_block.rows, row_block.numbers, row_block.offsets, strict=True):
@@ -184,6 +207,10 @@ class RecordFields:
         block.bad = sorted([*row_block.bad, *block.bad], key=lambda bad_row: bad_row.row)
         block.blank_lines = row_block.blank_lines
         return block
+
+    def carry(self, records: list[dict[str, Any]]) -> dict[str, list[Any]]:
+        """Return carried field → its values in these records; None for a record without it."""
+        return {name: values_at(records, name) for name in self.carried}
 
     def add(self, block: Block, record: Any, row: int, byte: int) -> None:
         """Add the parsed record at a row and byte to a block, either as a text or as a refused record."""
@@ -204,6 +231,8 @@ class RecordFields:
         block.rows.append(row)
         if block.ids is not None:
             block.ids.append(str(value_at(record, self.id or "")))
+        for name, values in block.carried.items():
+            values.append(value_at(record, name))
 
 
 class JsonLinesReader(WrappingReader[JsonRows]):
@@ -212,28 +241,32 @@ class JsonLinesReader(WrappingReader[JsonRows]):
     A file that is one array is read element by element.
     """
 
-    def __init__(self, file: InputFile, fields: RecordFields, rows: RowRange | None = None) -> None:
+    def __init__(
+        self, file: InputFile, fields: RecordFields, rows: RowRange | None = None, drawn: DrawnRows | None = None
+    ) -> None:
         super().__init__(JsonRows(file))
-        self._label, self._fields, self._range = file.label, fields, rows
+        self._label, self._fields, self._range, self._drawn = file.label, fields, rows, drawn
 
     def __iter__(self) -> Iterator[Block]:
         pieces = self._under.pieces()
         first_block = next(pieces, b"")
         if is_array(first_block):
-            return map(self._fields.build_block_of_rows, self._under.read_array(first_block, pieces))
+            blocks = map(self._fields.build_block_of_rows, self._under.read_array(first_block, pieces))
+            return blocks if self._drawn is None else (block.draw(self._drawn) for block in blocks)
         return self._read_lines(chain([first_block], pieces))
 
     def _read_lines(self, pieces: Iterator[bytes]) -> Iterator[Block]:
-        # Reading a range, or single rows, needs a pass that counts and splits the lines before parsing. Skip this pass
+        # Some rows, or single rows, need a pass that counts and splits the lines before parsing. Skip this pass
         # otherwise.
-        if self._range is not None or must_read_single_rows():
+        if self._range is not None or self._drawn is not None or must_read_single_rows():
             rows = self._range or RowRange()
             for lines, row, byte in read_wanted_lines(pieces, rows, self._fields.max_record_bytes):
-                yield (
-                    self._build_blank_block(row, lines)
-                    if isinstance(lines, BlankLines)
-                    else self._parse(lines, row, byte)[0]
-                )
+                if isinstance(lines, BlankLines):
+                    yield self._build_blank_block(row, lines)
+                elif self._drawn is None:
+                    yield self._parse(lines, row, byte)[0]
+                else:
+                    yield self._parse_drawn(lines, row, byte, self._drawn)
             return
         row = 1
         for line_group, byte in read_whole_lines(pieces, self._fields.max_record_bytes):
@@ -247,28 +280,38 @@ class JsonLinesReader(WrappingReader[JsonRows]):
 
     def _build_blank_block(self, row: int, count: int) -> Block:
         """Return the block of blank lines, for which no progress is reported."""
-        return Block([], row, rows=[], ids=self._fields.no_ids, blank_lines=count)
+        return replace(self._fields.block(row), blank_lines=count)
 
     def _parse(self, lines: list[bytes] | None, row: int, byte: int) -> tuple[Block, int]:
         report_position(self._label, row, byte)
         if lines is None:
-            return Block([], row, rows=[], ids=self._fields.no_ids, bad=[BadRecord(row, byte, TOO_LARGE)]), 1
+            return replace(self._fields.block(row), bad=[BadRecord(row, byte, TOO_LARGE)]), 1
         limit = self._fields.max_record_bytes
         if may_be_too_large(lines, limit) and any(is_too_large(line, limit) for line in lines):
             return self._parse_each(lines, row, byte), len(lines)
         block = self._parse_all(lines, row)
         return block if block is not None else self._parse_each(lines, row, byte), len(lines)
 
+    def _parse_drawn(self, lines: list[bytes] | None, row: int, byte: int, drawn: DrawnRows) -> Block:
+        """Return the block of only the drawn lines."""
+        if lines is None:
+            return self._parse(None, row, byte)[0] if drawn.pass_rows(1) else self._fields.block(row)
+        offsets = [offset for offset, line in enumerate(lines) if line and not line.isspace()]
+        drawn_offsets = {offsets[position] for position in drawn.pass_rows(len(offsets))}
+        return self._parse_each(lines, row, byte, drawn_offsets)
+
     def _parse_all(self, lines: list[bytes], row: int) -> Block | None:
         """Return the block of lines that are all valid records; None if a line is not."""
         name, id_name = self._fields.text, self._fields.id
         loads = orjson.loads
         ids: list[Any] | None = None
+        carried: dict[str, list[Any]] = {}
         try:
-            if not self._fields.is_flat:
+            if self._fields.carried or not self._fields.is_flat:
                 records = list(map(loads, lines))
                 texts = values_at(records, name)
                 ids = None if id_name is None else values_at(records, id_name)
+                carried = self._fields.carry(records)
             elif id_name is None:
                 texts = [loads(line)[name] for line in lines]
             else:
@@ -279,19 +322,24 @@ class JsonLinesReader(WrappingReader[JsonRows]):
             return None
         if not set(map(type, texts)) <= {str}:
             return None
+        # Leave integers beyond 64 bits to `_parse_each`, which keeps their digits, because the fast parser returns a
+        # float.
+        if any(type(value) is float and abs(value) >= 1 << 63 for values in carried.values() for value in values):
+            return None
         if ids is not None:
-            # Leave integers beyond 64 bits to `_parse_each`, which keeps their digits, because the fast parser returns
-            # a float.
             if not (kinds := set(map(type, ids))) <= {str, int}:
                 return None
             ids = list(map(str, ids)) if int in kinds else ids
-        return Block(texts, row, ids=ids)
+        return Block(texts, row, ids=ids, carried=carried)
 
-    def _parse_each(self, lines: list[bytes], row: int, byte: int) -> Block:
+    def _parse_each(self, lines: list[bytes], row: int, byte: int, offsets: Collection[int] | None = None) -> Block:
+        """Return the block of lines, or of those with these offsets, parsed one by one."""
         block = self._fields.block(row)
         for offset, line in enumerate(lines):
-            if not line.strip():
+            if not line or line.isspace():
                 block.blank_lines += 1
+            elif offsets is not None and offset not in offsets:
+                pass
             elif is_too_large(line, self._fields.max_record_bytes):
                 block.bad.append(BadRecord(row + offset, byte, TOO_LARGE))
             else:

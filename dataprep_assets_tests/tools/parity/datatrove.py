@@ -21,7 +21,7 @@ from dataprep_assets.curation.filter_recipes.recipe import load_recipe
 from dataprep_assets.curation.rules import find_dropping_rules, parse_rule
 from dataprep_assets.curation.table import ColumnType, build_schema
 from dataprep_assets.curation.tagging import load_tagger
-from dataprep_assets.sources.readers.records import read_records
+from dataprep_assets.sources.readers.records import RecordFields, read_records
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tools.parity.pinned import installed, run_apart
 from dataprep_assets_tests.tools.parity.table import Row, render
@@ -131,7 +131,7 @@ def read_sample() -> list[str]:
 def texts_of(path: Path) -> Iterator[str]:
     """Return the texts of a file of JSON lines."""
     compression = "zstd" if path.suffix == ".zst" else None
-    reader = read_records(path, format="jsonl", compression=compression, text_field="text", label=path.name)
+    reader = read_records(path, fields=RecordFields("text"), format="jsonl", compression=compression, label=path.name)
     for block in reader:
         yield from block.texts
 

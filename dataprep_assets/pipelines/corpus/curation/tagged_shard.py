@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
@@ -24,7 +22,7 @@ from dataprep_assets.curation.table import (
     CarriedFields,
     DocumentBatch,
     ParquetRowWriter,
-    read_batches,
+    build_batch,
     read_joined_tables,
 )
 from dataprep_assets.curation.tagging import BatchTagger, Tagger, compute_tags, write_aligned_columns
@@ -36,7 +34,7 @@ from dataprep_assets.execution.run_task import report_work
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.integrity.scratch import create_scratch
-from dataprep_assets.sources.readers.read_options import CSV
+from dataprep_assets.sources.readers.read_options import CSV, DrawnRows
 from dataprep_assets.stores.files import digest_value, require_digest
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
 
@@ -61,18 +59,6 @@ class TagsFacts(Facts):
     made_of: dict[str, str]
     benchmarks: dict[str, dict[str, int]] = Field(default_factory=dict)
     missing: dict[str, dict[str, int]] = Field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class DrawnRows:
-    """A sample of a shard's rows that a check rebuilds: ascending positions from 0, out of `total` rows."""
-
-    positions: NDArray[np.int64]
-    total: int
-
-    def select_positions(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the positions from `start` to `stop`, relative to `start`."""
-        return self.positions[slice(*np.searchsorted(self.positions, [start, stop]))] - start
 
 
 def draw_rows(receipt: Receipt, rows: int, samples: int | None) -> DrawnRows:
@@ -318,27 +304,24 @@ def read_shard_batches(
 
     Raises IntegrityError if `drawn_rows` were drawn from a different number of rows.
     """
-    start = 0
     for part in files:
-        for batch in read_part_batches(part, fields):
-            stop = start + len(batch)
-            if drawn_rows is None:
-                yield batch
-            elif len(positions := drawn_rows.select_positions(start, stop)):
-                yield batch.take(positions)
-            start = stop
-    if drawn_rows is not None and start != drawn_rows.total:
+        yield from read_part_batches(part, fields, drawn_rows)
+    if drawn_rows is not None and drawn_rows.seen != drawn_rows.total:
         raise IntegrityError(
-            f"the source has {count_of(start, 'row')}, but the receipt has {drawn_rows.total:,}. {REBUILD}"
+            f"the source has {count_of(drawn_rows.seen, 'row')}, but the receipt has {drawn_rows.total:,}. {REBUILD}"
         )
 
 
-def read_part_batches(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatch]:
-    """Yield the rows of a source file in batches; after the last batch, verify the file's digest."""
-    reader = part.read_records(fields.records) if fields.reads_texts_only else part.read_rows(fields.field_names)
+def read_part_batches(
+    part: SourcePart, fields: CarriedFields, drawn_rows: DrawnRows | None = None
+) -> Iterator[DocumentBatch]:
+    """Yield the rows of a source file, or its drawn ones, in batches; after the last, verify the file's digest."""
+    reader = part.read_records(fields.records, drawn_rows)
     reported_bytes = 0
-    for batch in read_batches(reader, part.label, fields, part.rewrite_block, all_texts=part.format in CSV):
-        yield batch
+    for block in reader:
+        batch = build_batch(block, part.label, fields, all_texts=part.format in CSV)
+        if len(batch) or drawn_rows is None:
+            yield batch
         report_work(source_bytes=reader.bytes_read - reported_bytes, documents=len(batch))
         reported_bytes = reader.bytes_read
     require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`snapshot`")

@@ -44,7 +44,6 @@ from dataprep_assets.pipelines.corpus.curation.tagged_shard import (
     ROWS,
     TAGS,
     VERSION,
-    DrawnRows,
     TaggedShard,
     TagsFacts,
     draw_rows,
@@ -59,6 +58,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import estimate_readings
 from dataprep_assets.pipelines.corpus.source.source_parts import load_source_parts
+from dataprep_assets.sources.readers.read_options import DrawnRows
 from dataprep_assets.table import format_share
 
 _MAX_SOURCES, _MAX_SHOWN_SOURCES = 20, 3

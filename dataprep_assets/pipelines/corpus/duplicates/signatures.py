@@ -27,7 +27,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.scratch import create_scratch
 from dataprep_assets.pipelines.corpus.curation.shard_tasks import ShardTasks
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import DrawnRows, draw_rows
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import draw_rows
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.signed_shard import (
     VERSION,
@@ -40,6 +40,7 @@ from dataprep_assets.pipelines.corpus.duplicates.signed_shard import (
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import estimate_readings
 from dataprep_assets.pipelines.corpus.source.source_parts import load_source_parts
+from dataprep_assets.sources.readers.read_options import DrawnRows
 
 
 def build_signatures_spec(

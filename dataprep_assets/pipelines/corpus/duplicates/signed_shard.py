@@ -12,7 +12,8 @@ from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.checks.check import SAMPLED
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import DrawnRows, read_shard_batches
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import read_shard_batches
+from dataprep_assets.sources.readers.read_options import DrawnRows
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
 
