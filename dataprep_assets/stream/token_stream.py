@@ -205,14 +205,14 @@ class SourcePart:
 
     def read_records(self, fields: "RecordFields", drawn: DrawnRows | None = None) -> "RecordReader":
         """Return a reader of the fields of the file's documents, or of its drawn ones."""
-        from dataprep_assets.sources.readers.records import ConvertingReader, read_records
+        from dataprep_assets.sources.readers.records import ConvertingReader, RecordFields, read_records
 
         reader = read_records(
             self.path,
             format=self.format,
             compression=self.compression,
             label=self.label,
-            fields=replace(fields, max_record_bytes=self.max_record_bytes),
+            fields=RecordFields(fields.text, fields.id, self.max_record_bytes, fields.carried),
             rows=self.rows,
             reading=self.reading,
             drawn=drawn,

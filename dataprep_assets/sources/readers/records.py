@@ -324,7 +324,9 @@ class JsonLinesReader(WrappingReader[JsonRows]):
             return None
         # Leave integers beyond 64 bits to `_parse_each`, which keeps their digits, because the fast parser returns a
         # float.
-        if any(type(value) is float and abs(value) >= 1 << 63 for values in carried.values() for value in values):
+        if carried and any(
+            type(value) is float and abs(value) >= 1 << 63 for values in carried.values() for value in values
+        ):
             return None
         if ids is not None:
             if not (kinds := set(map(type, ids))) <= {str, int}:
