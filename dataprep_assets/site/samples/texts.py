@@ -41,13 +41,14 @@ def _show_hidden(character: str) -> Markup:
 
 def show_tokens(tokens: Iterable[tuple[str, bool]]) -> Markup:
     """Return tokens as HTML: a `mark` for each token in the loss, a `span` for each other token."""
-    # Join plain strings, because `Markup.join` would escape each of these escaped texts again.
+    # Join plain strings, because `Markup` would escape each of these escaped texts again.
     return Markup("".join([_show_token(text, is_trained) for text, is_trained in tokens]))
 
 
 @lru_cache(maxsize=1 << 15)
-def _show_token(text: str, is_trained: bool) -> Markup:
-    return Markup("<mark>{}</mark>" if is_trained else "<span>{}</span>").format(show_text(text))
+def _show_token(text: str, is_trained: bool) -> str:
+    name = "mark" if is_trained else "span"
+    return f"<{name}>{show_text(text)}</{name}>"
 
 
 def cut_text(text: str, limit: int = MAX_CHARACTERS) -> tuple[str, str]:
