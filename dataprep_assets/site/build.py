@@ -24,7 +24,7 @@ from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.project import read_state
 from dataprep_assets.site.dataset import describe_dataset
 from dataprep_assets.site.folder import BUCKET_FOLDER, CONTENT_TYPES, HISTORY, INDEX, SITE
-from dataprep_assets.site.history import read_history
+from dataprep_assets.site.history import MAX_RUNS, read_history
 from dataprep_assets.site.overview import describe_overview
 from dataprep_assets.site.pages import STATIC, TEMPLATES, FactsPage, Link, Page, PageEnvironment
 from dataprep_assets.site.samples import list_sample_pages
@@ -72,7 +72,8 @@ def write_site(
         broken: Dataset whose declaration cannot be loaded → the reason.
         names: The datasets whose pages are written; None for all. The overview always has all datasets.
     """
-    histories = {dataset.name: read_history(instance, dataset, root / HISTORY) for dataset in datasets}
+    runs = instance.get_run_records(limit=MAX_RUNS)
+    histories = {dataset.name: read_history(instance, dataset, root / HISTORY, runs) for dataset in datasets}
     states = summarize_datasets(datasets, instance, histories)
     states_by_name = {state.dataset: state for state in states}
     report = SiteReport(index=root / SITE / INDEX, states=states)

@@ -7,7 +7,7 @@ a file per dataset, and only newer ones are read. The file may be deleted at any
 Entry points: `read_history`, `DatasetHistory`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,14 @@ from typing_extensions import TypedDict  # pydantic requires this `TypedDict` be
 from dataprep_assets.engine.card.card import DATA_CARD
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.orchestration.partitions import asset_key
+from dataprep_assets.orchestration.runs.dataset_runs import builds_dataset
 from dataprep_assets.project import read_state
 from dataprep_assets.site.stored import StoredDataset
 
 MAX_BUILDS, MAX_EVALUATIONS = 400, 60
 """Maximum number of builds of a dataset, and of evaluations of a check, that pages show."""
+MAX_RUNS = 300
+"""Maximum number of the newest runs that are searched."""
 _FIRST_PAGE = 5
 """Number of records that are read first, because usually only the newest ones are unknown."""
 
@@ -125,20 +128,43 @@ class _KeptRecords(TypedDict):
     Attributes:
         builds: Ids of Dagster's records, and the fields of `BuildRecord`.
         checks: `artifact:check` → its evaluations.
+        runs: Ids of the runs that had ended.
     """
 
     builds: list[tuple[int, dict[str, Any]]]
     checks: dict[str, list[_Evaluation]]
+    runs: list[str]
 
 
-def read_history(instance: dg.DagsterInstance, dataset: StoredDataset, folder: Path | None = None) -> DatasetHistory:
-    """Return the history of a dataset; the records are kept in `folder`."""
+def read_history(
+    instance: dg.DagsterInstance,
+    dataset: StoredDataset,
+    folder: Path | None = None,
+    runs: Sequence[dg.RunRecord] = (),
+) -> DatasetHistory:
+    """Return the history of a dataset.
+
+    Args:
+        instance: The instance that recorded its runs.
+        dataset: The dataset.
+        folder: The folder in which records are kept; None for no folder.
+        runs: The newest runs of the instance. After a single new run, they save a query per check.
+    """
     path = None if folder is None else folder / f"{dataset.name}.json"
     kept_records = None if path is None else read_state(path, _KeptRecords)
-    kept_records = kept_records or {"builds": [], "checks": {}}
+    kept_records = kept_records or {"builds": [], "checks": {}, "runs": []}
     builds = _extend(kept_records["builds"], _read_builds(instance, dataset.name, kept_records["builds"]), MAX_BUILDS)
     newest = _read_newest_evaluations(instance, dataset)
-    records: _KeptRecords = {"builds": builds, "checks": _read_checks(instance, newest, kept_records["checks"])}
+    dataset_runs = [run.dagster_run for run in runs if _may_evaluate(run.dagster_run, dataset.name)]
+    new_ids = [run.run_id for run in dataset_runs if run.run_id not in kept_records["runs"]]
+    # The list has all new runs if it also has an old one, or if it has all runs and nothing is kept.
+    has_all = len(dataset_runs) > len(new_ids) or (len(runs) < MAX_RUNS and not kept_records["checks"])
+    single_run = new_ids[0] if has_all and len(new_ids) == 1 else None
+    records: _KeptRecords = {
+        "builds": builds,
+        "checks": _read_checks(instance, newest, kept_records["checks"], single_run),
+        "runs": [run.run_id for run in dataset_runs if run.is_finished],
+    }
     if path is not None and records != kept_records:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, orjson.dumps(records), durably=False)
@@ -219,16 +245,30 @@ def _list_details(record: Any) -> Iterator[Mapping[str, Any]]:
         yield from (row.data for row in getattr(evaluation.metadata.get("table"), "records", ()))
 
 
+def _may_evaluate(run: dg.DagsterRun, dataset: str) -> bool:
+    # A run without a selection may execute everything.
+    return builds_dataset(run, dataset) or not (run.asset_selection or run.asset_check_selection)
+
+
 def _read_checks(
     instance: dg.DagsterInstance,
     newest: Mapping[str, tuple[dg.AssetCheckKey, Any]],
     kept_checks: Mapping[str, list[_Evaluation]],
+    single_run: str | None,
 ) -> dict[str, list[_Evaluation]]:
-    """Return the evaluations of each check that was ever evaluated, newest first."""
+    """Return the evaluations of each check that was ever evaluated, newest first.
+
+    If all new evaluations are of a `single_run`, Dagster's newest record is a check's only new one.
+    """
     evaluations = {}
     for name, (key, record) in newest.items():
         kept_evaluations = kept_checks.get(name, [])
-        new = _read_evaluations(instance, key, kept_evaluations) if _is_new(record, kept_evaluations) else ([], True)
+        if not _is_new(record, kept_evaluations):
+            new: tuple[list[_Evaluation], bool] = ([], True)
+        elif record.run_id == single_run:
+            new = (list(_to_evaluations([record])), True)
+        else:
+            new = _read_evaluations(instance, key, kept_evaluations)
         if extended := _extend(kept_evaluations, new, MAX_EVALUATIONS):
             evaluations[name] = extended
     return evaluations
@@ -246,14 +286,19 @@ def _read_evaluations(
     for record in _iterate_evaluations(instance, key, _FIRST_PAGE if kept_evaluations else MAX_EVALUATIONS):
         if kept_evaluations and not _is_new(record, kept_evaluations):
             return evaluations, True
-        evaluation = record.evaluation
-        # A planned evaluation has no result yet.
-        if isinstance(evaluation, dg.AssetCheckEvaluation):
-            severity = evaluation.severity.value
-            evaluations.append((record.id, record.create_timestamp, evaluation.passed, severity, record.run_id))
+        # A step that is repeated within a run evaluates its checks again.
+        if not evaluations or not record.run_id or record.run_id != evaluations[-1][-1]:
+            evaluations += _to_evaluations([record])
         if len(evaluations) >= MAX_EVALUATIONS:
             break
     return evaluations, False
+
+
+def _to_evaluations(records: Iterable[Any]) -> Iterator[_Evaluation]:
+    """Yield the evaluations in Dagster's records; a planned evaluation has no result yet."""
+    for record in records:
+        if isinstance(evaluation := record.evaluation, dg.AssetCheckEvaluation):
+            yield record.id, record.create_timestamp, evaluation.passed, evaluation.severity.value, record.run_id
 
 
 def _iterate_evaluations(instance: dg.DagsterInstance, key: dg.AssetCheckKey, limit: int) -> Iterator[Any]:

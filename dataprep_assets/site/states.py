@@ -25,11 +25,11 @@ from dataprep_assets.orchestration.partitions import DATASET, asset_key
 from dataprep_assets.orchestration.runs.dataset_runs import builds_dataset
 from dataprep_assets.orchestration.runs.planning import PLANNER
 from dataprep_assets.orchestration.sensors.freshness import build_policy
-from dataprep_assets.site.history import DatasetHistory
+from dataprep_assets.site.history import MAX_RUNS, DatasetHistory
 from dataprep_assets.site.stored import StoredDataset
 
-_MAX_RUNS, _MAX_RUNS_OF_DATASET = 300, 20
-"""Maximum number of the newest runs that are searched, and of older runs with a dataset's tag."""
+_MAX_RUNS_OF_DATASET = 20
+"""Maximum number of older runs with a dataset's tag that are searched."""
 _SENSOR_TAG = "dagster/sensor_name"
 
 Level = Literal["unknown", "failed", "warned", "out of date", "up to date", "never built"]
@@ -141,7 +141,7 @@ def summarize_datasets(
         instance: The instance that recorded their runs.
         histories: Dataset → its history from earlier runs.
     """
-    runs = [run for run in instance.get_run_records(limit=_MAX_RUNS) if not _is_planning(run)]
+    runs = [run for run in instance.get_run_records(limit=MAX_RUNS) if not _is_planning(run)]
     return [
         _summarize_dataset(
             dataset,
@@ -165,7 +165,7 @@ def _find_runs(dataset: str, runs: Sequence[dg.RunRecord], instance: dg.DagsterI
     """Yield the builds of a dataset among the newest runs, then older ones if none of these succeeded."""
     newest = [run for run in runs if builds_dataset(run.dagster_run, dataset)]
     yield from newest
-    if len(runs) >= _MAX_RUNS // 2 and not any(map(_has_succeeded, newest)):
+    if len(runs) >= MAX_RUNS // 2 and not any(map(_has_succeeded, newest)):
         tagged = instance.get_run_records(dg.RunsFilter(tags={DATASET: dataset}), limit=_MAX_RUNS_OF_DATASET)
         yield from (run for run in tagged if not _is_planning(run))
 

@@ -1,6 +1,6 @@
 """The history of a dataset: read from Dagster's records once, and then only extended."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -22,8 +22,8 @@ def board(tmp_path: Path) -> Iterator[NoticeBoard]:
         yield made
 
 
-def read(board: NoticeBoard, folder: Path | None = None) -> DatasetHistory:
-    return read_history(board.instance, StoredDataset(NoticesDataset(board.declaration), board.store), folder)
+def read(board: NoticeBoard, folder: Path | None = None, runs: Sequence[dg.RunRecord] = ()) -> DatasetHistory:
+    return read_history(board.instance, StoredDataset(NoticesDataset(board.declaration), board.store), folder, runs)
 
 
 def report(board: NoticeBoard, **counts: int) -> None:
@@ -78,6 +78,32 @@ def test_only_new_records_are_read(board: NoticeBoard, tmp_path: Path, monkeypat
     assert extended.builds[:-1] == first.builds
     assert extended.builds[-1].rows == 99
     assert limits == [5, 400, 5]
+
+
+def test_a_single_new_run_gives_the_same_history_without_a_query_per_check(
+    board: NoticeBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[dg.AssetCheckKey] = []
+    fetch = board.instance.event_log_storage.get_asset_check_execution_history
+
+    def record_check(key: dg.AssetCheckKey, limit: int, cursor: int | None = None) -> object:
+        checked.append(key)
+        return fetch(key, limit=limit, cursor=cursor)
+
+    def read_with_runs(folder: Path) -> DatasetHistory:
+        with monkeypatch.context() as patch:
+            patch.setattr(board.instance.event_log_storage, "get_asset_check_execution_history", record_check)
+            return read(board, folder, board.instance.get_run_records())
+
+    for words in ("LEAVE", "please leave now"):
+        board.say("n-1", words)
+        board.materialize()
+        extended = read_with_runs(tmp_path / "kept")
+        assert (extended, checked) == (read(board), [])
+    assert [record.passed for record in extended.checks[POLITE]] == [False, True]
+    # Two new runs may both have evaluated a check.
+    assert read_with_runs(tmp_path / "empty") == extended
+    assert checked
 
 
 def test_records_of_another_instance_are_dropped(board: NoticeBoard, tmp_path: Path) -> None:
