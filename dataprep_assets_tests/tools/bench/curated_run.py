@@ -1,9 +1,12 @@
-"""`python -m dataprep_assets_tests.tools.bench.curated_run`: cost of curation in `dataprep run`, with every check.
+"""`python -m dataprep_assets_tests.tools.bench.curated_run`: cost of curation in `dataprep run`, and of the site.
 
 Each variant is a new project whose corpus is built once per round, and the variants take turns. Baselines are the same
 run without curation, in CPU-seconds of all processes. The variant `table` carries one field and has no tagger.
 `everything` has the six built-in taggers, a rule, near-duplicates, 1,000 benchmark items and the removal of e-mail
-addresses.
+addresses. `filters` has three taggers, two rules and near-duplicates.
+
+After each build, `dataprep site` writes all pages, then none. Both runs also start, load the declarations and compare
+the state, so the pages cost the difference.
 """
 
 import argparse
@@ -14,11 +17,12 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dataprep_assets_tests.tools.bench.invented_text import sentence, vocabulary
-from dataprep_assets_tests.tools.bench.runner import Measurement, measure
+from dataprep_assets_tests.tools.bench.runner import measure
 from dataprep_assets_tests.tools.bench.whole_run import (
     DATASET,
     add_corpus_arguments,
@@ -31,6 +35,8 @@ from dataprep_assets_tests.tools.bench.whole_run import (
 
 TARGETS = {"table": 1.08, "everything": 3.0}
 """Variant → its maximum CPU time, as a multiple of the plain build's."""
+SITE_TARGET = 0.05
+"""Maximum CPU time of the pages, as a share of the build's."""
 _ITEMS, _ITEM_WORDS = 1_000, 20
 
 
@@ -58,32 +64,59 @@ def _declare_everything(scratch: Path) -> Mapping[str, Any]:
     }
 
 
+def _declare_filters(_: Path) -> Mapping[str, Any]:
+    return {
+        "tag": ["gopher", "language", "repetition"],
+        "drop": {"short": "words < 20", "few_stops": "stop_words < 2"},
+        "duplicates": {"kind": "near", "across_splits": "drop"},
+    }
+
+
 _VARIANTS: Mapping[str, Callable[[Path], Mapping[str, Any]]] = {
     "plain": _declare_nothing,
     "table": _declare_table,
+    "filters": _declare_filters,
     "everything": _declare_everything,
 }
 
 
-def _build_variant(name: str, attributes: Mapping[str, Any], scratch: Path) -> Measurement:
+@dataclass(frozen=True, kw_only=True)
+class VariantCost:
+    """CPU-seconds of a build, of `dataprep site` after it, and of `dataprep site` without a changed page."""
+
+    build: float
+    site: float
+    unchanged_site: float
+
+
+def _build_variant(name: str, attributes: Mapping[str, Any], scratch: Path) -> VariantCost:
     home, root = scratch / "home", scratch / "project"
     home.mkdir(parents=True)
     curation = _VARIANTS[name](scratch)
     document = {**attributes["document"], **curation.get("document", {})}
     make_project(home, root, {**attributes, **curation, "document": document})
-    result = measure(build_command(home, root, "run", DATASET))
+    commands = (("run", DATASET), ("site",), ("site",))
+    build, site, unchanged_site = (measure(build_command(home, root, *command)).cpu for command in commands)
     shutil.rmtree(scratch)
-    return result
+    return VariantCost(build=build, site=site, unchanged_site=unchanged_site)
 
 
-def render(corpus: str, results: Mapping[str, Sequence[Measurement]]) -> str:
+def render(corpus: str, results: Mapping[str, Sequence[VariantCost]]) -> str:
     """Return the measurements of a corpus as text."""
-    seconds = {name: statistics.median(result.cpu for result in runs) for name, runs in results.items()}
+    seconds = {name: statistics.median(cost.build for cost in costs) for name, costs in results.items()}
     lines = [f"{corpus}: CPU-seconds of `dataprep run`, medians of {len(results['plain'])} rounds"]
     for name, value in seconds.items():
         ratio, target = value / seconds["plain"], TARGETS.get(name)
         goal = "" if target is None else f"at most {target}: {'met' if ratio <= target else 'NOT MET'}"
         lines.append(f"  {name:<12}{value:>8.1f}  {ratio:>6.2f} times plain  {goal}".rstrip())
+    lines.append(f"{corpus}: CPU-seconds of `dataprep site`: all pages, no page, difference as a share of the build")
+    for name, costs in results.items():
+        site, unchanged_site = (
+            statistics.median(getattr(cost, what) for cost in costs) for what in ("site", "unchanged_site")
+        )
+        share = (site - unchanged_site) / seconds[name]
+        goal = f"at most {SITE_TARGET:.0%}: {'met' if share <= SITE_TARGET else 'NOT MET'}"
+        lines.append(f"  {name:<12}{site:>8.1f}{unchanged_site:>8.1f}  {share:>6.1%}  {goal}")
     return "\n".join(lines)
 
 
@@ -97,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-", dir=arguments.scratch) as folder:
         for corpus, data in list_corpora(arguments.data, Path(folder)):
             attributes = declare_corpus(data, find_tokenizer(arguments.tokenizer), arguments.separator)
-            results: dict[str, list[Measurement]] = {name: [] for name in _VARIANTS}
+            results: dict[str, list[VariantCost]] = {name: [] for name in _VARIANTS}
             for turn in range(arguments.runs):
                 for name, runs in results.items():
                     print(f"run {turn + 1} of {arguments.runs}: {corpus}, {name}", file=sys.stderr, flush=True)
