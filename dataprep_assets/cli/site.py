@@ -39,7 +39,7 @@ def command(
         report = write_site(open_project.root, stored_datasets, instance, broken=broken, names=datasets or None)
     for name, reason in {**broken, **report.errors}.items():
         print(f"{name}: {reason}", file=sys.stderr)
-    page = report.index if datasets is None or len(datasets) != 1 else locate_page(open_project.root, datasets[0])
+    page = locate_page(open_project.root, datasets[0] if datasets and len(datasets) == 1 else None)
     print(f"{count_of(len(report.written_files), 'file')} written, {len(report.removed_files)} removed: {page}")
     if open_:
         import webbrowser

@@ -52,7 +52,7 @@ def build_site_definitions(
         from dataprep_assets.site.build import write_site
 
         broken = _find_broken_declarations(load_definitions())
-        report = write_site(root, open_datasets(), context.instance, broken=broken)
+        report = write_site(root, open_datasets(), context.instance, broken=broken, needs_folder=False)
         for name, reason in report.errors.items():
             context.log.error(f"{name}: its pages could not be made: {reason}")
         return dg.MaterializeResult(metadata=_build_metadata(report, broken_count=len(broken)))

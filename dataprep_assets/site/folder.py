@@ -4,7 +4,8 @@ from pathlib import Path
 
 SITE, HISTORY = Path(".dataprep/site"), Path(".dataprep/site_history")
 """Folders of the site, and of the records that were read from Dagster, in the project."""
-INDEX = "index.html"
+INDEX, STATIC_FOLDER, HISTORY_FOLDER = "index.html", "static/", "history/"
+"""First page, folder of scripts and styles, and, in a bucket, folder of the records that were read from Dagster."""
 BUCKET_FOLDER = ".site/"
 """Prefix of the copies in a bucket; artifacts are never below a name that begins with a dot."""
 CONTENT_TYPES = {

@@ -1,7 +1,6 @@
 """The site of the datasets under `/site/` of Dagster's address: files, with a strict Content-Security-Policy.
 
-The files are in a folder of the project. A server that does not share this folder with the runs, such as a pod, reads
-the copies in the bucket of the project's storage.
+The files are in a folder of the project, or in the bucket of the project's storage, to which runs write them.
 """
 
 from functools import cached_property
@@ -16,8 +15,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from dataprep_assets.errors import DataprepError, MissingArtifactError
-from dataprep_assets.integrity.storage import find_local_storage
-from dataprep_assets.resources.environment import open_storage
+from dataprep_assets.site.copies import open_project_bucket
 from dataprep_assets.site.folder import BUCKET_FOLDER, CONTENT_TYPES, INDEX, POLICY, SITE
 from dataprep_assets.stores.store import Store
 
@@ -47,34 +45,34 @@ class SiteFiles(StaticFiles):
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         try:
-            response = await super().get_response(path, scope)
-        except HTTPException as error:
-            if error.status_code != 404:
+            bucket = await run_in_threadpool(lambda: self._bucket)
+            if bucket is not None and scope["method"] in ("GET", "HEAD"):
+                response = await run_in_threadpool(_read_file, bucket, path)
+            else:
+                response = await super().get_response(path, scope)
+        except (MissingArtifactError, HTTPException) as error:
+            if isinstance(error, HTTPException) and error.status_code != 404:
                 raise
-            response = await run_in_threadpool(self._read_copy, path)
+            response = HTMLResponse(_MISSING, status_code=404)
+        except DataprepError as error:
+            page = _PAGE.format(title="The bucket cannot be read", text=escape(str(error)))
+            response = HTMLResponse(page, status_code=502)
         response.headers.update(_HEADERS)
         return response
 
     @cached_property
     def _bucket(self) -> Store | None:
-        """The bucket of the project's storage; None for a folder."""
-        return None if find_local_storage(self._root) is not None else open_storage(self._root).address()()
+        return open_project_bucket(self._root)
 
-    def _read_copy(self, path: str) -> Response:
-        """Return a file from the bucket; a page with the reason if it cannot be read."""
-        # Starlette removes the slash at the end of a folder's address, so a path without a known suffix is a folder.
-        name = PurePosixPath(path)
-        file = name if name.suffix in CONTENT_TYPES else name / INDEX
-        try:
-            if self._bucket is None or ".." in file.parts:
-                return HTMLResponse(_MISSING, status_code=404)
-            data = b"".join(self._bucket.read(f"{BUCKET_FOLDER}{file}"))
-        except MissingArtifactError:
-            return HTMLResponse(_MISSING, status_code=404)
-        except DataprepError as error:
-            page = _PAGE.format(title="The bucket cannot be read", text=escape(str(error)))
-            return HTMLResponse(page, status_code=502)
-        return Response(data, media_type=CONTENT_TYPES[file.suffix])
+
+def _read_file(bucket: Store, path: str) -> Response:
+    """Return a file from the bucket. Raises MissingArtifactError if the site has no such file."""
+    # Starlette removes the slash at the end of a folder's address, so a path without a known suffix is a folder.
+    name = PurePosixPath(path)
+    file = name if name.suffix in CONTENT_TYPES else name / INDEX
+    if ".." in file.parts:
+        raise MissingArtifactError(f"{path}: not a file of the site")
+    return Response(b"".join(bucket.read(f"{BUCKET_FOLDER}{file}")), media_type=CONTENT_TYPES[file.suffix])
 
 
 def build_site_route(root: Path, prefix: str = "") -> Mount:

@@ -7,6 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dataprep_assets.engine.card.card import DATA_CARD
 from dataprep_assets.errors import SourceError
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.storage import LocalStorage
@@ -18,6 +19,8 @@ from dataprep_assets.site.stored import StoredDataset, link_datasets
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.engine.notices import write_notices
 from dataprep_assets_tests.engine.notices_dataset import NoticesDataset
+from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
+from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.project import new_instance
 
 UNREACHABLE = "the bucket cannot be reached"
@@ -52,9 +55,9 @@ class Site:
             raise SourceError(UNREACHABLE)
         return self.pages[dataset.name]
 
-    def write(self, *names: str) -> SiteReport:
+    def write(self, *names: str, needs_folder: bool = True) -> SiteReport:
         datasets = link_datasets(map(self._open_dataset, self.pages))
-        return write_site(self.root, datasets, self.instance, broken={}, names=names or None)
+        return write_site(self.root, datasets, self.instance, broken={}, names=names or None, needs_folder=needs_folder)
 
     def _open_dataset(self, name: str) -> StoredDataset:
         notices = write_notices(self.root / "words").model_copy(update={"dataset": name})
@@ -83,6 +86,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         yield made
 
 
+HISTORIES = ["history/forum.json", "history/web.json"]
 PAGES = ["datasets/forum/index.html", "datasets/web/data/kept.html", "datasets/web/index.html", "index.html"]
 
 
@@ -123,7 +127,7 @@ def test_pages_of_a_removed_dataset_are_removed(site: Site) -> None:
     site.write()
     del site.pages["web"]
     report = site.write()
-    assert report.removed_files == ["datasets/web/index.html", "datasets/web/data/kept.html"]
+    assert report.removed_files == ["datasets/web/data/kept.html", "datasets/web/index.html"]
     assert report.written_files == ["index.html"]
     assert not (site.root / SITE / "datasets/web").exists()
 
@@ -159,15 +163,15 @@ def test_links_are_relative_and_lead_to_pages(site: Site) -> None:
     assert '<a href="../data/kept.html" aria-current="page">Kept documents</a>' in text
 
 
+def list_copies(bucket: Path) -> list[str]:
+    return sorted(path.relative_to(bucket).as_posix() for path in bucket.rglob(".site/**/*") if path.is_file())
+
+
 def test_pages_are_copied_to_the_bucket_of_a_dataset(site: Site, tmp_path: Path) -> None:
     bucket = site.buckets["web"] = tmp_path / "bucket"
     site.write()
-
-    def copies() -> list[str]:
-        return sorted(path.relative_to(bucket).as_posix() for path in bucket.rglob(".site/**/*") if path.is_file())
-
     pages = [f".site/{path}" for path in [*PAGES, *STATIC] if "forum" not in path]
-    assert copies() == sorted(pages)
+    assert list_copies(bucket) == sorted([*pages, ".site/built.json"])
     assert {Path(path).suffix for path in pages} == set(CONTENT_TYPES)
     before = {path: path.stat().st_mtime_ns for path in bucket.rglob(".site/**/*")}
     site.write()
@@ -175,4 +179,100 @@ def test_pages_are_copied_to_the_bucket_of_a_dataset(site: Site, tmp_path: Path)
     assert {path: path.stat().st_mtime_ns for path in bucket.rglob(".site/**/*")} == before
     del site.pages["web"][1]
     site.write()
-    assert copies() == sorted(path for path in pages if "kept" not in path)
+    assert list_copies(bucket) == sorted([*(path for path in pages if "kept" not in path), ".site/built.json"])
+
+
+def test_a_bucket_that_two_datasets_share_keeps_the_pages_of_both(site: Site, tmp_path: Path) -> None:
+    bucket = site.buckets["web"] = site.buckets["forum"] = tmp_path / "bucket"
+    site.write("web")
+    site.write("forum")
+    assert list_copies(bucket) == sorted([f".site/{path}" for path in [*PAGES, *STATIC]] + [".site/built.json"])
+
+
+def test_a_bucket_that_cannot_be_reached_stops_no_other_page(site: Site, tmp_path: Path) -> None:
+    site.buckets["web"] = tmp_path / "bucket"
+    site.buckets["web"].write_text("not a folder")
+    report = site.write()
+    assert list(report.errors) == ["web"]
+    assert sorted(report.written_files) == sorted([*PAGES, *STATIC])
+
+
+class Cluster:
+    """A project in a bucket, of which each pod writes the site with an empty folder."""
+
+    def __init__(self, site: Site, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.site, self.client, self.bucket = site, new_client(url), new_bucket(url)
+        values = {
+            "DATAPREP_STORAGE": "s3",
+            "DATAPREP_BUCKET": self.bucket,
+            "DATAPREP_ENDPOINT_URL": url,
+            "DATAPREP_ROOT": "artifacts",
+            "AWS_ACCESS_KEY_ID": KEY_ID,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": "us-east-1",
+        }
+        for name, value in values.items():
+            monkeypatch.setenv(name, value)
+
+    def objects(self) -> dict[str, object]:
+        """Return the name of each file of the site with the time of its last write."""
+        found = self.client.list_objects_v2(Bucket=self.bucket, Prefix="artifacts/.site/").get("Contents", [])
+        return {entry["Key"].removeprefix("artifacts/.site/"): entry["LastModified"] for entry in found}
+
+    def read(self, path: str) -> str:
+        body = self.client.get_object(Bucket=self.bucket, Key=f"artifacts/.site/{path}")["Body"]
+        return str(body.read().decode())
+
+    def write(self, pod: Path) -> SiteReport:
+        self.site.root = pod
+        return self.site.write(needs_folder=False)
+
+
+@pytest.fixture
+def cluster(site: Site, moto: str, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return Cluster(site, moto, monkeypatch)
+
+
+def test_a_pod_with_an_empty_folder_writes_only_changes(cluster: Cluster, tmp_path: Path) -> None:
+    site = cluster.site
+    for name in site.pages:
+        site.instance.report_runless_asset_event(dg.AssetMaterialization([name, DATA_CARD], metadata={"rows": 3}))
+    report = cluster.write(tmp_path / "first")
+    assert report.index == f"s3://{cluster.bucket}/artifacts/.site/index.html"
+    assert sorted(cluster.objects()) == sorted([*PAGES, *STATIC, "built.json", *HISTORIES])
+    assert not (tmp_path / "first" / SITE).exists()
+    before = cluster.objects()
+    second = cluster.write(tmp_path / "second")
+    assert (second.written_files, second.removed_files, cluster.objects()) == ([], [], before)
+    site.pages["web"][1] = TextPage("kept", "Kept documents", "other documents")
+    assert cluster.write(tmp_path / "third").written_files == ["datasets/web/data/kept.html"]
+    assert "other documents" in cluster.read("datasets/web/data/kept.html")
+    assert "about the forum" in cluster.read("datasets/forum/index.html")
+    del site.pages["web"]
+    last = cluster.write(tmp_path / "fourth")
+    assert last.written_files == ["index.html"]
+    assert {"datasets/web/index.html", "datasets/web/data/kept.html"} <= set(last.removed_files)
+    assert sorted(cluster.objects()) == sorted(["built.json", *HISTORIES[:1], *PAGES[:1], "index.html", *STATIC])
+
+
+def test_a_page_that_the_bucket_has_is_not_rendered_again_for_the_folder(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.write(tmp_path / "pod")
+    cluster.site.root = tmp_path / "laptop"
+    before = cluster.objects()
+    with monkeypatch.context() as patch:
+        patch.setattr(PageEnvironment, "render", None)
+        cluster.site.write()
+    assert cluster.objects() == before
+    assert cluster.site.files() == sorted(["built.json", *PAGES, *STATIC])
+    for path in PAGES:
+        assert (tmp_path / "laptop" / SITE / path).read_text() == cluster.read(path)
+
+
+def test_pages_of_a_dataset_with_its_own_bucket_are_in_both_buckets(cluster: Cluster, tmp_path: Path) -> None:
+    own_bucket = cluster.site.buckets["web"] = tmp_path / "bucket"
+    cluster.write(tmp_path / "pod")
+    for path in PAGES[1:]:
+        assert (own_bucket / ".site" / path).read_text() == cluster.read(path)
+    assert not (own_bucket / ".site" / PAGES[0]).exists()

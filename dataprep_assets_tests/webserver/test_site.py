@@ -72,7 +72,7 @@ def address(moto: str, monkeypatch: pytest.MonkeyPatch) -> S3Address:
     )
 
 
-def test_a_server_without_the_folder_serves_the_copies_in_the_bucket(tmp_path: Path, address: S3Address) -> None:
+def test_a_server_of_a_project_in_a_bucket_serves_the_bucket(tmp_path: Path, address: S3Address) -> None:
     store, client = address(), open_client(tmp_path, "")
     assert client.get("/site/index.html").status_code == 404
     files = {"index.html": "<h1>Datasets</h1>", "datasets/web/index.html": "<h1>web</h1>", "static/site.css": "a {}"}
@@ -89,8 +89,9 @@ def test_a_server_without_the_folder_serves_the_copies_in_the_bucket(tmp_path: P
     for path in ("/site/datasets/gone/index.html", "/site/%2e%2e/secret.html", "/site/../secret.html"):
         assert client.get(path).status_code == 404
     (tmp_path / SITE).mkdir(parents=True)
-    (tmp_path / SITE / "index.html").write_text("<h1>newer</h1>")
-    assert client.get("/site/index.html").text == "<h1>newer</h1>"
+    (tmp_path / SITE / "index.html").write_text("<h1>of another command</h1>")
+    assert client.get("/site/index.html").text == files["index.html"]
+    assert client.post("/site/index.html").status_code == 405
 
 
 def test_a_bucket_that_cannot_be_opened_is_an_error_page(
