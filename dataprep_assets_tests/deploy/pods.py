@@ -31,14 +31,21 @@ def _find_program(name: str) -> str:
 
 @dataclass
 class Node:
-    """A node that runs pods. `replaced` maps texts of the manifests to their replacements; `secrets` are the manually
-    created ones.
+    """A node that runs pods.
+
+    Attributes:
+        rendered: The manifests.
+        folder: The folder of the pods' volumes and logs.
+        replaced: Text of the manifests → its replacement.
+        secrets: The manually created secrets.
+        project: The working folder of the image.
     """
 
     rendered: Rendered
     folder: Path
     replaced: Mapping[str, str]
     secrets: Mapping[str, Mapping[str, str]]
+    project: Path
     processes: dict[str, Forked] = field(default_factory=dict)
 
     def start(self, name: str, pod: Mapping[str, Any]) -> Forked:
@@ -58,12 +65,12 @@ class Node:
                 ["-c", code],
                 env={
                     **{k: os.environ[k] for k in ("PATH", "VIRTUAL_ENV", "LANG") if k in os.environ},
-                    "PYTHONPATH": str(CHECKOUT),
+                    "PYTHONPATH": os.pathsep.join([str(self.project), str(CHECKOUT)]),
                     "HOME": str(self.folder / "account") if has_token(pod) else "/nonexistent",
                     "TMPDIR": str(self.folder / "tmp"),
                     **environment,
                 },
-                cwd=self.folder,
+                cwd=self.project,
                 stdout=log.fileno(),
                 stderr=log.fileno(),
                 own_session=True,

@@ -6,6 +6,7 @@ an S3 server. The launcher's Kubernetes API is a fake that runs the Jobs it rece
 
 import json
 import os
+import shutil
 import signal
 import tempfile
 import time
@@ -22,10 +23,10 @@ import dagster as dg
 import pytest
 import yaml
 
+from dataprep_assets.project_template import write_project
 from dataprep_assets_tests.confined import is_available
 from dataprep_assets_tests.deploy.chart import KUBERNETES, has_token, render, write_kubeconfig
 from dataprep_assets_tests.deploy.cluster import Cluster
-from dataprep_assets_tests.deploy.location import DECLARATION
 from dataprep_assets_tests.deploy.pods import Node
 from dataprep_assets_tests.deploy.postgres import PASSWORD, run_postgres
 from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
@@ -109,9 +110,13 @@ def deployment(moto: str) -> Iterator[Deployment]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dp-k8s-", ignore_cleanup_errors=True)))
         for name in ("home", "workspace", "scratch", "tmp", "account", "data"):
             (folder / name).mkdir()
-        (folder / ".dataprep").symlink_to("data")
+        write_project(project := folder / "night_shift")
+        shutil.rmtree(project / "night_shift" / "defs" / "sample_corpus")
+        (project / ".dataprep").symlink_to(folder / "data")
         declared = make_attributes(write_corpus(folder / "corpus", 4), 2, views=[])
-        (folder / "corpus.json").write_text(json.dumps(declared))
+        declaration = {"type": "dataprep_assets.components.TokenizedCorpus", "attributes": declared}
+        (project / "night_shift" / "defs" / "tiny").mkdir()
+        (project / "night_shift" / "defs" / "tiny" / "defs.yaml").write_text(yaml.safe_dump(declaration))
         database = stack.enter_context(run_postgres())
         code_port, web_port = free_ports(2)
         started: list[Node] = []
@@ -131,16 +136,16 @@ def deployment(moto: str) -> Iterator[Deployment]:
             "0.0.0.0": "127.0.0.1",
             "3000": str(web_port),
             "4000": str(code_port),
-            "dataprep_assets.definitions": "dataprep_assets_tests.deploy.location",
+            "dataprep_assets.definitions": "night_shift.definitions",
             "my-dataprep-bucket": bucket,
             "https://ACCOUNT.r2.cloudflarestorage.com": moto,
         }
         secrets = {
             "dagster-postgresql": {"postgresql-password": PASSWORD},
-            "dataprep-credentials": KEYS | {DECLARATION: str(folder / "corpus.json")},
+            "dataprep-credentials": KEYS,
             "dagster-logs": KEYS,
         }
-        node = Node(rendered, folder, replaced, secrets)
+        node = Node(rendered, folder, replaced, secrets, project)
         started.append(node)
         stack.callback(node.stop)
         services = {name: pod["spec"] for name, pod in rendered.templates().items() if name != "dagster-proxy"}
@@ -201,6 +206,17 @@ def test_runs_survive_a_lost_and_a_drained_node(deployment: Deployment) -> None:
     found = deployment.s3.list_objects_v2(Bucket=deployment.bucket)["Contents"]
     keys = {entry["Key"] for entry in found}
     assert "artifacts/tiny/manifest/receipt.json" in keys
+    site = [f"artifacts/.site/{path}" for path in ("index.html", "datasets/tiny/index.html", "history/tiny.json")]
+
+    def list_keys() -> set[str]:
+        found = deployment.s3.list_objects_v2(Bucket=deployment.bucket, Prefix="artifacts/.site/")
+        return {entry["Key"] for entry in found.get("Contents", ())}
+
+    deployment.wait(lambda: {*site} <= list_keys(), 240, "the site, which a sensor requests")
+    page = deployment.s3.get_object(Bucket=deployment.bucket, Key=site[1])["Body"].read().decode()
+    url = f"http://127.0.0.1:{deployment.cluster.web_port}/site/datasets/tiny/"
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"Host": "dagster.example"}), timeout=60) as answer:
+        assert answer.read().decode() == page
     logs = {key.split("/")[2] for key in keys if key.startswith("compute-logs/storage/")}
     assert runs[-1] in logs, sorted(keys)
 
