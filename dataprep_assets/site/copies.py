@@ -57,13 +57,13 @@ class SiteCopy(ABC):
 
     def finish(self, removed_files: list[str]) -> None:
         """Remove the files that were neither noted nor kept, and write the record. Adds them to `removed_files`."""
-        others = {path: digest for path, digest in self._record.items() if not self.includes(path)}
+        other_digests = {path: digest for path, digest in self._record.items() if not self.includes(path)}
         obsolete_files = [path for path in sorted(self._files) if self.includes(path) and path not in self._digests]
         for path in obsolete_files:
             if path != _RECORD:
                 self.remove(path)
                 removed_files.append(path)
-        if (digests := others | self._digests) != self._record:
+        if (digests := other_digests | self._digests) != self._record:
             self.write(_RECORD, orjson.dumps(digests, option=orjson.OPT_INDENT_2))
 
     @abstractmethod
