@@ -8,8 +8,9 @@ It is the layout of ``huggingface_hub`` (``file_download.py``)::
         refs/<revision>             the commit, 40 hex digits, no newline
         trees/<commit>.json         the list of the commit's files, as the Hub's client caches it
 
-Entry points: :class:`HubFile`, :func:`find_cached_snapshot` and :func:`list_cached_files`. ``huggingface_hub`` is
-imported inside functions because it is slow to import and reads its environment at that moment.
+Entry points: :class:`HubFile`, :func:`find_cached_snapshot`, :func:`list_cached_files`, and :func:`fetch_model_file`
+for repositories of models. ``huggingface_hub`` is imported inside functions because it is slow to import and reads its
+environment at that moment.
 """
 
 import fcntl
@@ -214,3 +215,33 @@ def find_size(path: Path) -> int | None:
 def _list_names(directory: Path) -> str:
     names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
     return ", ".join(names) or "none"
+
+
+def fetch_model_file(repo: str, commit: str, file: str, key: str) -> Path | None:
+    """Return the path of a model repository's file at a commit, downloaded once; None if the repository lacks the file.
+
+    Raises SourceError, naming the setting `key` that requires the file, if the download fails.
+    """
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(repo, file, revision=commit))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        # If the Hub is unreachable, the file counts as missing only if the cache has recorded that it does not exist.
+        out_of_reach = isinstance(error, LocalEntryNotFoundError)
+        if is_cached(repo, commit, file) if out_of_reach else isinstance(error, EntryNotFoundError):
+            return None
+        # Join the lines, because the messages of the Hub's client have several.
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise SourceError(
+            f"{key}: {repo}@{commit}: {file} cannot be downloaded: {reason}. Check the names and the network, or set "
+            "the path of a local copy"
+        ) from error
+
+
+def is_cached(repo: str, commit: str, file: str) -> bool:
+    """Return whether the cache has a model repository's file at a commit, or has recorded that it does not exist."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return try_to_load_from_cache(repo, file, revision=commit) is not None

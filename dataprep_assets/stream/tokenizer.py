@@ -6,8 +6,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from dataprep_assets.engine.yaml.remark import Remark
-from dataprep_assets.errors import IntegrityError, TokenizerError, count_of
+from dataprep_assets.errors import IntegrityError, SourceError, TokenizerError, count_of
 from dataprep_assets.integrity.receipt import Ledger, Receipt
+from dataprep_assets.sources.hub_cache import fetch_model_file, is_cached
 from dataprep_assets.sources.readers.contents import detect_non_text
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.bundle import TOKENIZER, TokenizerBundle
@@ -140,27 +141,11 @@ def fetch_hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer
 
     Raises TokenizerError, naming the setting `key` that requires the file, if the download fails.
     """
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
-
     try:
-        return Path(hf_hub_download(repo, file, revision=revision))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        # If the Hub is unreachable, the file counts as missing only if the cache has recorded that it does not exist.
-        out_of_reach = isinstance(error, LocalEntryNotFoundError)
-        if is_cached(repo, revision, file) if out_of_reach else isinstance(error, EntryNotFoundError):
-            return None
-        raise TokenizerError(
-            f"{key}: {repo}@{revision}: {file} cannot be downloaded: {error}. Check the names and the network, or set "
-            f"the path of a local copy{' as `tokenizer.path`' if key == 'tokenizer.repo' else ''}"
-        ) from error
-
-
-def is_cached(repo: str, revision: str, file: str) -> bool:
-    """Return whether the cache has a Hub repository's file at a commit, or has recorded that it does not exist."""
-    from huggingface_hub import try_to_load_from_cache
-
-    return try_to_load_from_cache(repo, file, revision=revision) is not None
+        return fetch_model_file(repo, revision, file, key)
+    except SourceError as error:
+        advice = " as `tokenizer.path`" if key == "tokenizer.repo" else ""
+        raise TokenizerError(f"{error}{advice}") from error
 
 
 def find_local_tokenizer(declaration: TokenizerDeclaration, special_tokens: str) -> TokenizerBundle | None:

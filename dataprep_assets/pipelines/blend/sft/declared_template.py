@@ -5,8 +5,9 @@ from functools import lru_cache
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.sft.options import HubTemplate, NamedTemplate, SftOptions
+from dataprep_assets.sources.hub_cache import is_cached
 from dataprep_assets.stream.declaration import TokenizerDeclaration
-from dataprep_assets.stream.tokenizer import fetch_hub_file, is_cached, load_declared_tokenizer
+from dataprep_assets.stream.tokenizer import fetch_hub_file, load_declared_tokenizer
 from dataprep_assets.tokenization.chat.template import (
     DEFAULT,
     FILE,
