@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from dataprep_assets.curation.documents import TOP_FOLDER
 from dataprep_assets.curation.languages.word_splitter import Language, SpacyLanguage
@@ -24,6 +24,7 @@ from dataprep_assets.errors import ConfigError, SourceError
 # Import these modules only where they are used, because most commands only validate the keys, and most corpora have no
 # rules or taggers.
 if TYPE_CHECKING:
+    from dataprep_assets.curation.classifiers.model_files import ModelFiles
     from dataprep_assets.curation.rules import Rule
     from dataprep_assets.curation.tagging import Tagger
 
@@ -222,10 +223,34 @@ class FineWebSettings(WordSettings):
     )
 
 
+def _check_model_location(location: str) -> str:
+    # Import the module here, because most datasets have no models.
+    from dataprep_assets.curation.classifiers.model_files import check_model_location
+
+    return check_model_location(location)
+
+
+ModelLocation = Annotated[str, Field(min_length=1), AfterValidator(_check_model_location)]
+"""A path, or the address of a file or folder on the Hub."""
+
+
+def _find_model(location: str, folder: Path, key: str) -> "ModelFiles":
+    """Return the files of a model whose path is relative to a folder."""
+    from dataprep_assets.curation.classifiers.model_files import ModelFiles
+
+    # Use `abspath`, because it removes `..` without looking for the path on disk.
+    return ModelFiles(location if "://" in location else os.path.abspath(folder / location), f"tag: {key}")
+
+
 class FastTextSettings(DeclarationModel):
     """Your own fastText model, such as a classifier of quality or a language detector."""
 
-    model: Path = Field(description="File of the model (`.bin` or `.ftz`), relative to this YAML.")
+    model: ModelLocation = Field(
+        description=(
+            "File of the model (`.bin` or `.ftz`), relative to this YAML, or "
+            "`hf://organization/name@<40-digit commit>/file`."
+        )
+    )
     label: str = Field(min_length=1, description="Label whose probability is written, such as `__label__hq`.")
     column: ColumnName = Field(description="Column of the probability, from 0 to 1. Also the name of the tagger.")
 
@@ -233,8 +258,7 @@ class FastTextSettings(DeclarationModel):
         """Return the tagger. The file is relative to this folder."""
         from dataprep_assets.curation.classifiers.fasttext_tagger import FastTextTagger
 
-        # Use `abspath`, because it removes `..` without looking for the path on disk.
-        model = Path(os.path.abspath(folder / self.model))
+        model = _find_model(self.model, folder, "fasttext")
         return FastTextTagger(name=self.column, columns={self.column: "number"}, model=model, label=self.label)
 
 
@@ -302,28 +326,61 @@ class RobotsSettings(DeclarationModel):
 
 
 class OnnxSettings(DeclarationModel):
-    """Your own text classifier in ONNX."""
+    """Your own text classifier in ONNX, or a sentence-transformer in ONNX with a linear layer."""
 
-    model: Path = Field(
-        description="Folder with `model.onnx`, `tokenizer.json` and `config.json`, relative to this YAML."
+    model: ModelLocation = Field(
+        description=(
+            "Folder with `model.onnx` or `onnx/model.onnx`, and `tokenizer.json`, relative to this YAML, or "
+            "`hf://organization/name@<40-digit commit>[/folder]`."
+        )
     )
-    label: Annotated[int, Field(ge=0)] | str = Field(
-        description="Label whose score is written: its number, or its name in `config.json`."
+    head: Path | None = Field(
+        None,
+        description=(
+            "File with the linear layer after a sentence-transformer, relative to this YAML: `weight` (labels × "
+            "dimensions) and `bias` (labels), saved with `numpy.savez`. Default: the model is a classifier."
+        ),
+    )
+    label: Annotated[int, Field(ge=0)] | str | None = Field(
+        None,
+        description=(
+            "Label whose score is written: its number, or its name in `config.json`. Required for several labels."
+        ),
     )
     column: ColumnName = Field(description="Column of the score. Also the name of the tagger.")
     activation: Literal["softmax", "sigmoid", "none"] = Field(
         "softmax", description="Function that turns the model's outputs into scores. `none`: a regression."
     )
-    max_tokens: int = Field(512, ge=1, description="Number of tokens of a text that are read.")
+    max_tokens: int | None = Field(
+        None,
+        ge=1,
+        description=(
+            "Number of tokens of a text that are read. Default: 512, or less if the model's folder declares a lower "
+            "limit."
+        ),
+    )
     batch: int = Field(8, ge=1, description="Texts per batch.")
 
+    @model_validator(mode="after")
+    def _require_number(self) -> Self:
+        if self.head is not None and isinstance(self.label, str):
+            raise ValueError("a `head` has no names of labels. Set `label` to a number")
+        return self
+
     def build_tagger(self, folder: Path) -> "Tagger":
-        """Return the tagger. The folder of the model is relative to this folder."""
+        """Return the tagger. The paths are relative to this folder."""
         from dataprep_assets.curation.classifiers.onnx_tagger import OnnxTagger
 
-        settings = self.model_dump()
-        column, model = settings.pop("column"), Path(os.path.abspath(folder / settings.pop("model")))
-        return OnnxTagger(name=column, columns={column: "number"}, model=model, **settings)
+        return OnnxTagger(
+            name=self.column,
+            columns={self.column: "number"},
+            model=_find_model(self.model, folder, "onnx"),
+            head=None if self.head is None else Path(os.path.abspath(folder / self.head)),
+            label=self.label,
+            activation=self.activation,
+            max_tokens=self.max_tokens,
+            batch=self.batch,
+        )
 
 
 class ConfiguredTagger(DeclarationModel):
@@ -587,8 +644,10 @@ def find_tagger_remarks(taggers: "Sequence[Tagger]") -> Iterator[Remark]:
     """Yield remarks on missing libraries and files of the taggers in `tag`, which are in the order of the key."""
     for index, tagger in enumerate(taggers):
         try:
-            # Read the property only because it raises an error if a library or a file is missing.
-            tagger.version  # noqa: B018
+            # Read the property only because it raises an error if a library or a file is missing. Leave out models that
+            # are not downloaded yet, because a check should not take minutes.
+            if tagger.is_local:
+                tagger.version  # noqa: B018
         except ConfigError as error:
             yield Remark(keys=("tag", index), sentence=str(error))
         except SourceError as error:  # the tagger's asset cannot be listed, e.g., because it was never materialized

@@ -68,6 +68,11 @@ class Tagger(ABC):
         return False
 
     @property
+    def is_local(self) -> bool:
+        """Whether it needs no download. A check of the declaration does not call the tagger before the download."""
+        return True
+
+    @property
     def reads(self) -> Columns:
         """The columns of the carried fields that it needs, in addition to the text."""
         return {}

@@ -164,7 +164,7 @@ def _tag_batches(tagger: BatchTagger, batches: Sequence[DocumentBatch], sensitiv
 def _run_named(trial: Trial, rows: Sequence[TrialRows]) -> Iterator[tuple[Tagger, TrialResult]]:
     """Yield the columns or the error of each tagger of this or another package."""
     for tagger in trial.taggers:
-        if isinstance(tagger, VersionedTagger):
+        if isinstance(tagger, VersionedTagger) and tagger.is_local:
             try:
                 yield tagger, _tag_batches(tagger, trial.select_batches(tagger, rows), trial.sensitive)
             except DataprepError as error:

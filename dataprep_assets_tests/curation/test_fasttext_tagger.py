@@ -11,33 +11,18 @@ from dataprep_assets.curation.table import DocumentBatch
 from dataprep_assets.curation.tagging import BatchTagger, compute_tags
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity import receipt
-from dataprep_assets.integrity.receipt import find_installed_version
+from dataprep_assets_tests.curation.models_of_users import BAD, GOOD, build_tagger, needs_fasttext, train_fasttext
 from dataprep_assets_tests.messages import raises
-
-needs_fasttext = pytest.mark.skipif(
-    find_installed_version("fasttext-community") is None, reason="trains a model: install the extra fasttext"
-)
-GOOD, BAD = "a careful study of methods", "buy cheap deals now"
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a model that tells two vocabularies apart."""
-    fasttext = pytest.importorskip("fasttext", reason="trains a model: install the extra fasttext")
-    folder = tmp_path_factory.mktemp("model")
-    lines = folder / "lines.txt"
-    lines.write_text(f"__label__hq {GOOD}\n__label__cc {BAD}\n" * 50)
-    trained = fasttext.train_supervised(str(lines), dim=4, epoch=25, thread=1, bucket=0, minCount=1, verbose=0)
-    trained.save_model(str(folder / "quality.bin"))
-    return folder / "quality.bin"
+    return train_fasttext(tmp_path_factory.mktemp("model"))
 
 
-def build(path: Path, *, label: str = "__label__hq", column: str = "quality") -> BatchTagger:
-    """Return the tagger as a declaration next to the model would."""
-    declared = {"fasttext": {"model": path.name, "label": label, "column": column}}
-    (tagger,) = build_taggers(TypeAdapter(Tags).validate_python([declared]), path.parent)
-    assert isinstance(tagger, BatchTagger)
-    return tagger
+def build(path: Path, *, label: str = "__label__hq") -> BatchTagger:
+    return build_tagger("fasttext", path, label=label)
 
 
 def batch_of(*texts: str) -> DocumentBatch:

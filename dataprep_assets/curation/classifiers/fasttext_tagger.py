@@ -5,13 +5,12 @@ The model reads the text as one line, as fastText was trained: line ends become 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from dataprep_assets.curation.classifiers.model_files import ModelFiles
 from dataprep_assets.curation.module_code import digest_file
 from dataprep_assets.curation.table import DocumentBatch
 from dataprep_assets.curation.tagging import VersionedTagger
-from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.receipt import require_installed_version
 from dataprep_assets.stores.files import cache_by_file
 
@@ -25,16 +24,22 @@ class FastTextTagger(VersionedTagger):
     """A fastText model, and the label whose probability is written.
 
     Attributes:
-        model: The model's file, as an absolute path.
+        model: The model's file.
         label: The label.
     """
 
-    model: Path
+    model: ModelFiles
     label: str
 
     @property
     def version(self) -> str:
-        return f"1, {_PACKAGE} {_require_version()}, {self.label} of {digest_file(self._find_model())}"
+        version = _require_version()
+        digest = digest_file(self.model.require())
+        return f"1, {_PACKAGE} {version}, {self.label} of {' '.join(filter(None, (self.model.commit, digest)))}"
+
+    @property
+    def is_local(self) -> bool:
+        return self.model.is_local()
 
     def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         _require_version()
@@ -50,23 +55,18 @@ class FastTextTagger(VersionedTagger):
 
     def _load_model(self) -> Any:
         """Return the model. Raises ConfigError if the file is not a model, or has no such label."""
-        path = self._find_model()
+        path = self.model.require()
         try:
             model = _load_file(str(path))
         except (ValueError, MemoryError) as error:
-            raise ConfigError(
-                f"tag: fasttext: {self.model} is not a fastText model ({error}). Set `model` to a `.bin` or `.ftz` file"
+            raise self.model.build_error(
+                "", f"is not a fastText model ({error}). Set `model` to a `.bin` or `.ftz` file"
             ) from error
         labels = model.get_labels()
         if self.label not in labels:
             names = ", ".join(labels[:_MAX_LABELS]) + (", …" if len(labels) > _MAX_LABELS else "")
-            raise ConfigError(f"tag: fasttext: {self.model} has no label {self.label!r}. Available: {names}")
+            raise self.model.build_error("", f"no label {self.label!r}. Available: {names}")
         return model
-
-    def _find_model(self) -> Path:
-        if not self.model.is_file():
-            raise ConfigError(f"tag: fasttext: {self.model}: file does not exist. Correct `model`")
-        return self.model
 
 
 def _require_version() -> str:

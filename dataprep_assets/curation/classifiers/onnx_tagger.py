@@ -1,7 +1,8 @@
 """A tagger that writes the score of a label of the user's text classifier in ONNX.
 
-The classifier is a folder with `model.onnx`, `tokenizer.json` and, for names of labels, `config.json`, as Optimum
-exports it. It needs the extra `onnx`.
+The classifier is a folder with `model.onnx` or `onnx/model.onnx`, `tokenizer.json` and, for names of labels,
+`config.json`, as Optimum exports it. A sentence-transformer also has `modules.json`, and needs a linear layer, the
+head. It needs the extra `onnx`.
 
 A score must not depend on the other documents of a batch. Therefore all batches have the same number of rows, and a
 row is padded to the next power of two, not to the longest row of its batch. Rows are computed by a single thread.
@@ -18,22 +19,32 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.curation.classifiers.embedding import Embedding, Numbers, load_head
+from dataprep_assets.curation.classifiers.model_files import ModelFiles
 from dataprep_assets.curation.module_code import digest_file
 from dataprep_assets.curation.table import DocumentBatch
 from dataprep_assets.curation.tagging import VersionedTagger
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.integrity.receipt import find_installed_version, require_installed_version
 from dataprep_assets.stores.files import cache_by_file
 
-MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
+MODELS = ("model.onnx", "onnx/model.onnx")
+"""Paths of the model in its folder, in the order in which they are looked up."""
+TOKENIZER, CONFIG = "tokenizer.json", "config.json"
 _PACKAGE = "onnxruntime"
+_HEAD_PACKAGE = "safetensors"
+_MAX_TOKENS = 512
+_LIMITS = {"sentence_bert_config.json": "max_seq_length", "tokenizer_config.json": "model_max_length"}
+"""File → its key with the maximum number of tokens."""
+_EMBEDDING = "sentence_embedding"
+_TOKEN_EMBEDDINGS = ("last_hidden_state", "token_embeddings")
+"""Names of outputs that are not the scores of labels."""
 _MIN_LENGTH = 16
 """Tokens to which shorter rows are padded."""
 _LOCATION = re.compile(rb"\n\x08location\x12([\x01-\x7f])", re.DOTALL)
 """The entry `location` of a tensor in ONNX's Protobuf, and the length of the file name that follows it."""
 
 Activation = Literal["softmax", "sigmoid", "none"]
-Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,39 +52,50 @@ class OnnxTagger(VersionedTagger):
     """A classifier in ONNX, and the label whose score is written.
 
     Attributes:
-        model: The classifier's folder, as an absolute path.
-        label: The label's number, or its name in `config.json`.
+        model: The classifier's folder.
+        head: The file with the linear layer after a sentence-transformer.
+        label: The label's number, or its name in `config.json`. None if there is only one.
         activation: The function that turns the model's outputs into scores.
-        max_tokens: Number of tokens of a text that are read.
+        max_tokens: Number of tokens of a text that are read. None for the model's limit, but at most 512.
         batch: Rows per batch.
     """
 
-    model: Path
-    label: int | str
+    model: ModelFiles
+    head: Path | None
+    label: int | str | None
     activation: Activation
-    max_tokens: int
+    max_tokens: int | None
     batch: int
 
     @property
     def version(self) -> str:
         version = _require_version()
-        paths = [*self._find_model_files(), self._find_file(TOKENIZER)]
-        digests = ", ".join(f"{path.name} {digest_file(path)}" for path in paths)
-        settings = [self._find_label(), self.activation, self.max_tokens, self.batch]
+        paths = [*self._find_model_files(), self.model.require(TOKENIZER)]
         versions = f"{_PACKAGE} {version}, tokenizers {find_installed_version('tokenizers')}"
+        if self.head is not None:
+            load_head(self.head, self.model.key)
+            paths += [self.head, *Embedding(self.model).find_files()]
+            versions += f", {_HEAD_PACKAGE} {require_installed_version('tag: onnx', _HEAD_PACKAGE, 'onnx')}"
+        digests = ", ".join(filter(None, (self.model.commit, *(f"{path.name} {digest_file(path)}" for path in paths))))
+        settings = [self._find_label(), self.activation, self._find_max_tokens(), self.batch]
         return f"1, {versions}, {json.dumps(settings)}, {digests}"
+
+    @property
+    def is_local(self) -> bool:
+        return self.model.is_local([TOKENIZER, CONFIG]) and any(self.model.is_local([name]) for name in MODELS)
 
     def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         _require_version()
-        times = tuple(path.stat().st_mtime_ns for path in self._find_model_files())
-        session = _load_session(str(self._find_file(MODEL)), times)
-        path = self._find_file(TOKENIZER)
-        tokenizer = _load_tokenizer(str(path), self.max_tokens, path.stat().st_mtime_ns)
+        paths = self._find_model_files()
+        session = _load_session(str(paths[0]), tuple(path.stat().st_mtime_ns for path in paths))
+        path = self.model.require(TOKENIZER)
+        tokenizer = _load_tokenizer(str(path), self._find_max_tokens(), path.stat().st_mtime_ns)
+        prompt = "" if self.head is None else Embedding(self.model).find_prompt()
         # Replace surrogates, because tokenizers only accept text that can be encoded as UTF-8.
-        texts = [text.encode(errors="replace").decode() for text in batch.texts]
+        texts = [prompt + text.encode(errors="replace").decode() for text in batch.texts]
         rows = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
         scores: list[float | None] = [None] * len(rows)
-        for indices, length in _group_rows(rows, [text.strip() != "" for text in texts], self.batch):
+        for indices, length in _group_rows(rows, [text.strip() != "" for text in batch.texts], self.batch):
             outputs = self._compute_outputs(session, [rows[index] for index in indices], length)
             for index, score in zip(indices, self._score_label(outputs), strict=False):
                 # Round, because the last digits may differ between processors.
@@ -92,52 +114,98 @@ class OnnxTagger(VersionedTagger):
         if unsupported_inputs := [name for name in names if name not in inputs] or (
             ["no attention_mask"] if "attention_mask" not in names else []
         ):
-            raise self._build_error(
-                MODEL, f"unsupported inputs ({unsupported_inputs[0]}). Export a text classifier with attention_mask"
+            raise self._build_model_error(
+                f"unsupported inputs ({unsupported_inputs[0]}). Export a text classifier with attention_mask"
             )
-        outputs: Numbers = np.asarray(session.run(None, {name: inputs[name] for name in names})[0], np.float64)
-        if outputs.ndim != 2 or not 0 <= self._find_label() < outputs.shape[1]:
-            raise self._build_error(
-                MODEL,
-                f"no output {self._find_label()} (shape {outputs.shape}). Correct `label`, or export a classifier",
+        output = self._choose_output([tensor.name for tensor in session.get_outputs()])
+        values: Numbers = np.asarray(session.run([output], {name: inputs[name] for name in names})[0], np.float64)
+        return values if self.head is None else self._apply_head(values, mask)
+
+    def _choose_output(self, names: Sequence[str]) -> str:
+        """Return the name of the output with the scores of labels, or with the embedding that the head reads."""
+        embeddings = [name for name in (_EMBEDDING, *_TOKEN_EMBEDDINGS) if name in names]
+        if self.head is None:
+            output = "logits" if "logits" in names else names[0]
+            if output in embeddings:
+                raise self._build_model_error(
+                    f"the output {output!r} is an embedding, not the scores of labels. Set `head` to a linear layer, "
+                    "or export a text classifier"
+                )
+            return output
+        if not embeddings:
+            raise self._build_model_error(
+                f"no embedding for the head (outputs: {', '.join(names)}). Remove `head`, or export a "
+                "sentence-transformer"
             )
-        return outputs
+        return embeddings[0]
+
+    def _apply_head(self, values: Numbers, mask: NDArray[np.int64]) -> Numbers:
+        """Return the head's outputs, ``(batch, labels)``, for the model's output."""
+        embedding = Embedding(self.model).compute(values, mask) if values.ndim == 3 else values
+        assert self.head is not None
+        layer = load_head(self.head, self.model.key)
+        if layer.weight.shape[1] != embedding.shape[1]:
+            raise ConfigError(
+                f"{self.model.key}: {self.head}: `weight` has {count_of(layer.weight.shape[1], 'dimension')}, but the "
+                f"embedding has {embedding.shape[1]:,}. Set the head of this model"
+            )
+        return layer.apply(embedding)
 
     def _score_label(self, outputs: Numbers) -> Numbers:
-        label = self._find_label()
+        """Return the label's score for each row."""
+        label, count = self._find_label(), outputs.shape[-1]
+        if outputs.ndim != 2 or not 0 <= (label or 0) < count:
+            raise self._build_model_error(
+                f"no output {label} (shape {outputs.shape}). Correct `label`, or export a classifier"
+            )
+        if label is None and count > 1:
+            raise self._build_model_error(f"{count:,} outputs. Set `label` to a number from 0 to {count - 1}")
         if self.activation == "softmax":
+            if count == 1:
+                raise self._build_model_error(
+                    "has one output, whose softmax is always 1. Set `activation` to `none` for a regression, or to "
+                    "`sigmoid` for a probability"
+                )
             powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
             outputs = powers / powers.sum(axis=1, keepdims=True)
         elif self.activation == "sigmoid":
             outputs = 1 / (1 + np.exp(-outputs))
-        scores: Numbers = outputs[:, label]
+        scores: Numbers = outputs[:, label or 0]
         return scores
 
-    def _find_label(self) -> int:
-        """Return the label's number."""
-        if isinstance(self.label, int):
+    def _find_label(self) -> int | None:
+        """Return the label's number, if there is one."""
+        if self.label is None or isinstance(self.label, int):
             return self.label
         try:
-            names = json.loads(self._find_file(CONFIG).read_bytes())["id2label"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise self._build_error(CONFIG, "no names of labels (`id2label`). Set `label` to a number") from error
+            self.model.require(CONFIG)
+            names = self.model.read_json(CONFIG)["id2label"]
+        except (KeyError, TypeError) as error:
+            raise self.model.build_error(CONFIG, "no names of labels (`id2label`). Set `label` to a number") from error
         numbers = {str(name): int(number) for number, name in names.items()}
         if self.label not in numbers:
-            raise self._build_error(CONFIG, f"no label {self.label!r}. Available: {', '.join(numbers)}")
+            raise self.model.build_error(CONFIG, f"no label {self.label!r}. Available: {', '.join(numbers)}")
         return numbers[self.label]
 
+    def _find_max_tokens(self) -> int:
+        """Return the number of tokens of a text that are read."""
+        if self.max_tokens is not None:
+            return self.max_tokens
+        limits = [self.model.read_json(name).get(key) for name, key in _LIMITS.items()]
+        return min([_MAX_TOKENS, *(int(limit) for limit in limits if limit)])
+
     def _find_model_files(self) -> list[Path]:
-        """Return all files of the model, because large models keep their weights in a second file."""
-        named_files = [self.model / name for name in _read_weight_files(str(self._find_file(MODEL)))]
-        return sorted({*self.model.glob(f"{MODEL}*"), *(path for path in named_files if path.is_file())})
+        """Return the model's file, and the files in which a large model keeps its weights."""
+        name = next((name for name in MODELS if self.model.find(name) is not None), MODELS[0])
+        path = self.model.require(name)
+        weights = [
+            self.model.find(name.removesuffix(path.name) + file) for file in sorted(_read_weight_files(str(path)))
+        ]
+        return [path, *(path for path in weights if path is not None)]
 
-    def _find_file(self, name: str) -> Path:
-        if not (path := self.model / name).is_file():
-            raise self._build_error(name, "file does not exist. Correct `model`")
-        return path
-
-    def _build_error(self, name: str, reason: str) -> ConfigError:
-        return ConfigError(f"tag: onnx: {self.model / name}: {reason}")
+    def _build_model_error(self, reason: str) -> ConfigError:
+        name = next((name for name in MODELS if self.model.find(name) is not None), MODELS[0])
+        return self.model.build_error(name, reason)
 
 
 def _require_version() -> str:
