@@ -18,6 +18,8 @@ from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.stream.token_stream import Fetch
 
 S = TypeVar("S", bound=ShardToBuild)
+Preparation = Callable[[], object]
+"""Function that loads what workers share."""
 S_contra = TypeVar("S_contra", contravariant=True)
 
 
@@ -33,6 +35,7 @@ class ShardBuilder(Protocol[S_contra]):
         verification: Verification,
         fetches: Mapping[str, Fetch] | None,
         progress: Progress,
+        prepare: Preparation | None,
     ) -> Iterable[Outcome]: ...
 
 
@@ -46,7 +49,7 @@ class BlendShards(Generic[S]):
         kinds: Dagster's kinds of the asset, which the UI shows as badges.
         shards: Returns the shards of a plan with the given partition keys; raises MissingArtifactError if an input is
             missing.
-        build: Builds the shards.
+        build: Builds the shards. `prepare` loads the blend's taggers before the workers are forked.
         checks: The checks of one shard.
         open: Opens a shard for its checks. It must be a module-level function.
         metadata: Metadata of a finished shard for the UI, in addition to counts and location.

@@ -23,6 +23,7 @@ from dataprep_assets.pipelines.blend.plan.blend_snapshot import estimate_reading
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_SHARDS
 from dataprep_assets.pipelines.blend.screening.contamination import list_screen_checks
+from dataprep_assets.pipelines.blend.screening.row_rules import build_row_preparation
 from dataprep_assets.pipelines.blend.screening.rule_checks import list_rule_checks
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT_SHARDS
 from dataprep_assets.stream.shard_job import KeyedShard, build_whole_shard_jobs
@@ -91,7 +92,7 @@ def build_blend_shards_spec(
                 ),
                 planned=lambda store, names: shard_kind.shards(blend, store, load_blend_plan(blend, store), names),
                 open=shard_kind.open,
-                workers=lambda *_: CheckWorkers(engine=blend.engine, declared=blend.workers),
+                workers=lambda *_: choose_check_workers(blend),
                 documents=count_documents if blend.stage != "rl" else None,
             ),
         ),
@@ -131,6 +132,7 @@ def _build_shards(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Ou
         verification=blend.verify,
         fetches=prepare_fetches(blend, plan, request.partitions),
         progress=request.progress,
+        prepare=build_row_preparation(blend),
     )
 
 
@@ -143,4 +145,15 @@ def build_in_tasks(
     """Build artifacts that read the sources of a shard, each by one task that calls `ensure`."""
     fetches = prepare_fetches(blend, load_blend_plan(blend, request.store), request.partitions)
     jobs = build_whole_shard_jobs(shards, ensure, blend.verify, fetches)
-    yield from run_tasks(jobs, workers=request.workers, engine=blend.engine, progress=request.progress)
+    yield from run_tasks(
+        jobs,
+        workers=request.workers,
+        engine=blend.engine,
+        progress=request.progress,
+        prepare=build_row_preparation(blend),
+    )
+
+
+def choose_check_workers(blend: BlendDeclaration) -> CheckWorkers:
+    """Return the workers for the checks of shards and tables, which share the models of taggers."""
+    return CheckWorkers(engine=blend.engine, declared=blend.workers, prepare=build_row_preparation(blend))

@@ -61,7 +61,7 @@ from dataprep_assets.engine.checks.check import (
     set_level,
 )
 from dataprep_assets.engine.checks.comparison import compare_rebuild
-from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks, WholeArtifactChecks
+from dataprep_assets.engine.checks.verdicts import PartitionChecks, WholeArtifactChecks
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.row_origins import ORIGINS
@@ -90,7 +90,12 @@ from dataprep_assets.pipelines.blend.removal.row_ids import (
     load_row_retractions,
 )
 from dataprep_assets.pipelines.blend.screening.row_rules import load_row_columns, load_row_rules
-from dataprep_assets.pipelines.blend.stage_shards import SHARDS, build_in_tasks, list_known_recipes
+from dataprep_assets.pipelines.blend.stage_shards import (
+    SHARDS,
+    build_in_tasks,
+    choose_check_workers,
+    list_known_recipes,
+)
 from dataprep_assets.planning.manifest import natural_key
 from dataprep_assets.stores.files import digest_value
 
@@ -120,7 +125,7 @@ def build_signatures_spec(
                 checks=set_level(SIGNATURES_CHECKS, blend.prove.level),
                 planned=partial(prepare_signed_rows, blend),
                 open=_OpenedSignedRows.open,
-                workers=lambda *_: CheckWorkers(engine=blend.engine, declared=blend.workers),
+                workers=lambda *_: choose_check_workers(blend),
             ),
         ),
     )

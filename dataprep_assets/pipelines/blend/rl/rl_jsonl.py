@@ -39,7 +39,7 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, read_origins
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt, Verification
-from dataprep_assets.pipelines.blend.blend_shards import BlendShards
+from dataprep_assets.pipelines.blend.blend_shards import BlendShards, Preparation
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DuplicateRows, load_duplicate_rows
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
@@ -172,6 +172,7 @@ def build_rl_shards(
     verification: Verification = "full",
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
+    prepare: Preparation | None = None,
 ) -> Iterator[Outcome]:
     """Build the shards that are out of date, with one task per shard.
 
@@ -182,12 +183,13 @@ def build_rl_shards(
         verification: How thoroughly a finished shard is verified before it is reused.
         fetches: Partition → function that downloads the shard's sources to a worker on a different machine.
         progress: Counts and shows the work; with None, nothing is shown.
+        prepare: Loads what workers share, before they are forked.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
     shard whose workers keep dying stops the build (WorkerDiedError); finished shards are kept.
     """
     jobs = build_whole_shard_jobs(shards, build_rl_shard, verification, fetches)
-    return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
+    return run_tasks(jobs, workers=workers, engine=engine, progress=progress, prepare=prepare)
 
 
 class OpenedRecords(OpenedPartition[RlShard]):

@@ -1,9 +1,9 @@
 """The rules that drop rows of a blend before they are rendered, and the columns that the rules use.
 
-Entry points: `RowColumns`, `load_row_columns`; `RowRules`, `load_row_rules`.
+Entry points: `RowColumns`, `load_row_columns`, `build_row_preparation`; `RowRules`, `load_row_rules`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +122,16 @@ def load_row_columns(blend: BlendDeclaration, dataset: str = "") -> RowColumns:
         sensitive=blend.sensitive,
         paths=PartPaths.from_options(blend.rl_options) if blend.stage == "rl" else None,
     )
+
+
+def build_row_preparation(blend: BlendDeclaration) -> Callable[[], object] | None:
+    """Return a function that loads what all declared taggers need, so that workers share it; None without taggers."""
+    if not blend.tag:
+        return None
+    # Import the module here, because most blends have no taggers.
+    from dataprep_assets.curation.tagging import build_preparation
+
+    return build_preparation(blend.taggers)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import packed_rows
 from dataprep_assets.integrity.artifacts import ArtifactStore, find_missing_subjects
 from dataprep_assets.integrity.receipt import Receipt, Verification
-from dataprep_assets.pipelines.blend.blend_shards import BlendShards
+from dataprep_assets.pipelines.blend.blend_shards import BlendShards, Preparation
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import load_duplicate_rows
@@ -151,6 +151,7 @@ def build_packed_sft(
     verification: Verification = "full",
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
+    prepare: Preparation | None = None,
 ) -> Iterator[Outcome]:
     """Build the shards that are out of date. Tasks are source files on this machine, and whole shards on a cluster.
 
@@ -161,24 +162,27 @@ def build_packed_sft(
         verification: How thoroughly a finished shard is verified before it is reused.
         fetches: Partition → function that downloads the shard's sources to a worker on a different machine.
         progress: Counts and shows the work; with None, nothing is shown.
+        prepare: Loads what workers share, before they are forked.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
     shard whose workers keep dying stops the build (WorkerDiedError); finished shards are kept.
     """
     if engine.is_this_machine:
-        # Load the tokenizer and the benchmarks before the workers are forked, so that they share them, but only if a
-        # shard must be built.
+        # Load the tokenizer, the benchmarks and the taggers before the workers are forked, so that they share them, but
+        # only if a shard must be built.
         sft_jobs, missing_shards = (
             [_build_job(shard, verification) for shard in shards],
             find_missing_subjects(shards),
         )
-        prepare = partial(_load_shared_tools, missing_shards[0].plan) if missing_shards else None
-        return run_and_sweep(sft_jobs, workers=workers, progress=progress, prepare=prepare)
+        load_shared_tools = partial(_load_shared_tools, missing_shards[0].plan, prepare) if missing_shards else None
+        return run_and_sweep(sft_jobs, workers=workers, progress=progress, prepare=load_shared_tools)
     jobs = build_whole_shard_jobs(shards, build_sft_shard, verification, fetches, find_receipt=_find_receipt)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
-def _load_shared_tools(plan: ChatPlan) -> None:
+def _load_shared_tools(plan: ChatPlan, prepare: Preparation | None) -> None:
+    if prepare is not None:
+        prepare()
     load_tools(plan)
     if plan.screen is not None:
         plan.screen.tagger.benchmarks  # noqa: B018

@@ -31,7 +31,7 @@ from dataprep_assets.engine.checks.check import (
     build_verdict,
 )
 from dataprep_assets.engine.checks.comparison import compare_claims, compare_files, compare_rows
-from dataprep_assets.engine.checks.verdicts import CheckGroup, CheckWorkers, PartitionChecks, WholeArtifactChecks
+from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks, WholeArtifactChecks
 from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -39,7 +39,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.scratch import create_scratch
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
-from dataprep_assets.pipelines.blend.stage_shards import build_in_tasks
+from dataprep_assets.pipelines.blend.stage_shards import build_in_tasks, choose_check_workers
 from dataprep_assets.pipelines.blend.table.row_table import (
     DOCUMENTS,
     VERSION,
@@ -83,7 +83,7 @@ def _build_check_groups(blend: BlendDeclaration) -> tuple[CheckGroup, ...]:
         checks=ROW_TABLE_CHECKS,
         planned=partial(prepare_row_tables, blend),
         open=OpenedRowTable.open,
-        workers=lambda *_: CheckWorkers(engine=blend.engine, declared=blend.workers),
+        workers=lambda *_: choose_check_workers(blend),
     )
     groups: list[CheckGroup] = [shard_checks]
     if blend.dropping_names:
