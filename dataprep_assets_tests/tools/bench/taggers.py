@@ -7,6 +7,7 @@ has a baseline, which reads the first documents:
 - for a tagger, datatrove's filter of the same name, if datatrove and spaCy are installed
 - for signatures, a loop that joins shingles and calls `rensa` per document
 - for benchmark items, a loop that looks up each joined n-gram of a document in a set
+- for a fastText model, which is trained on the first documents, a loop that calls `predict` per document
 
 Items have a question and four choices, which are words drawn from the documents. Ten questions are copies of a
 document's words. Targets are for an idle machine.
@@ -25,9 +26,12 @@ from pathlib import Path
 
 from dataprep_assets.curation.benchmarks.benchmarks import Benchmarks
 from dataprep_assets.curation.benchmarks.items import BenchmarkSet
+from dataprep_assets.curation.classifiers.fasttext_tagger import FastTextTagger
+from dataprep_assets.curation.classifiers.model_files import ModelFiles
 from dataprep_assets.curation.duplicates.banding import choose_banding
 from dataprep_assets.curation.duplicates.signatures import SignatureSettings, Signer
-from dataprep_assets.curation.tagging import load_tagger
+from dataprep_assets.curation.table import DocumentBatch
+from dataprep_assets.curation.tagging import compute_tags, load_tagger
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tools.parity.datatrove import texts_of
 
@@ -48,6 +52,8 @@ _BATCH_BYTES = 4 << 20
 _SHINGLE, _PERMUTATIONS, _NGRAM, _MIN_WORDS = 5, 128, 8, 13
 """The default settings of near-duplicates and of decontamination."""
 _COPIES, _COPIED_WORDS = 10, 40
+_TRAINED = 500
+"""Documents that train the fastText model."""
 
 Batch = list[str]
 Measure = Callable[[Batch], object]
@@ -135,6 +141,37 @@ def _load_searches(texts: Sequence[str], count: int) -> tuple[Measure, Measure]:
     )
 
 
+def _train_fasttext(texts: Sequence[str], folder: Path) -> tuple[Measure, Measure]:
+    """Return the tagger with a model of 2 labels and 2 million n-grams, and a plain loop over the same model.
+
+    Raises ImportError if fastText is missing.
+    """
+    import fasttext  # type: ignore[import-untyped]
+
+    lines = [" ".join(text.split()) for text in texts[:_TRAINED]]
+    examples, path = folder / "lines.txt", folder / "model.bin"
+    examples.write_text(
+        "".join(f"__label__{number % 2} {line}\n" for number, line in enumerate(lines)),
+        encoding="utf-8",
+        errors="replace",
+    )
+    trained = fasttext.train_supervised(str(examples), epoch=1, wordNgrams=2, dim=100, thread=1, verbose=0)
+    trained.save_model(str(path))
+    tagger = FastTextTagger(
+        name="model", columns={"model": "number"}, model=ModelFiles(str(path), "tag: fasttext"), label="__label__1"
+    )
+    model = fasttext.load_model(str(path))
+
+    def tag(batch: Batch) -> object:
+        rows = [*range(len(batch))]
+        return compute_tags(tagger, DocumentBatch({"row": rows}, rows, batch, "bench"), sensitive=False)
+
+    def predict(batch: Batch) -> object:
+        return [model.predict(text.replace("\n", " ").encode(errors="replace").decode(), k=-1) for text in batch]
+
+    return tag, predict
+
+
 def _load_filters() -> Mapping[str, Measure]:
     """Return datatrove's filters by the name of the tagger. Raises ImportError if a package is missing."""
     import spacy  # type: ignore[import-not-found]  # noqa: F401  # datatrove imports it only with the first text
@@ -170,7 +207,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--baseline-documents", type=int, default=300, help="0 to measure no baseline")
     options = parser.parse_args(argv)
     texts = [text for path in sorted(options.data.rglob("*.jsonl.zst")) for text in texts_of(path)]
-    batches = list(_yield_batches(texts)) * options.times
     subjects: dict[str, list[Measure]] = {
         row: [load_tagger(name).tag for name in names] for row, names in SUBJECTS.items()
     }
@@ -179,6 +215,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     for count in options.items:
         search, plain_search = _load_searches(texts, count)
         subjects[f"{count:,} items"], baselines[f"{count:,} items"] = [search], [plain_search]
+    with tempfile.TemporaryDirectory(prefix="dataprep-bench-fasttext-") as folder:
+        try:
+            tagger, loop = _train_fasttext(texts, Path(folder))
+            subjects["fasttext"], baselines["fasttext"] = [tagger], [loop]
+        except ImportError as error:
+            print(f"fastText is not measured: {error}")
+        return _print_rates(options, texts, subjects, baselines)
+
+
+def _print_rates(
+    options: argparse.Namespace,
+    texts: Batch,
+    subjects: Mapping[str, Sequence[Measure]],
+    baselines: dict[str, list[Measure]],
+) -> int:
+    batches = list(_yield_batches(texts)) * options.times
     print(f"{len(texts):,} documents, {_count_bytes(texts) / 1e6:.1f} MB of text", flush=True)
     rates = measure_rates(subjects, batches, options.runs)
     baseline_rates: Mapping[str, float] = {}
