@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import pickle
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,18 +15,21 @@ import pytest
 from pydantic import ValidationError
 
 import dataprep_assets
+from dataprep_assets.curation.tagging import BuiltInTagger
 from dataprep_assets.engine.artifact.losses import RULE, find_losses
 from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import BadRecordError, IntegrityError, NotFoundError
+from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
 from dataprep_assets.pipelines.blend.rl.record_parts import PartPaths
 from dataprep_assets.pipelines.blend.screening.conversation_columns import COLUMNS, measure_rows, select_text
 from dataprep_assets.pipelines.blend.screening.reasons import RESERVED
-from dataprep_assets.pipelines.blend.screening.row_rules import RowRules, load_row_rules
+from dataprep_assets.pipelines.blend.screening.row_rules import RowRules, build_row_preparation, load_row_rules
 from dataprep_assets.pipelines.blend.screening.row_texts import read_record
 from dataprep_assets.pipelines.blend.screening.rule_checks import may_be_chance
 from dataprep_assets.tokenization.chat.messages import Conversation, Preference
+from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.blend.retracted_blend import STAGES, RetractedBlend
 from dataprep_assets_tests.pipelines.blend.ruled_blend import (
@@ -388,3 +392,24 @@ def test_mistakes_are_reported_before_a_run(tmp_path: Path, changes: dict[str, A
     made.changes |= changes
     with raises(ValidationError, *values):
         _ = made.declaration
+
+
+@pytest.mark.parametrize("stage", BUILD)
+def test_workers_share_the_models_of_taggers(tmp_path: Path, stage: str) -> None:
+    loaded: list[Any] = []
+
+    class Pool(WorkerPool):
+        def __init__(self, count: int, environment: Any = None, prepare: Any = None) -> None:
+            loaded.append(prepare)
+            super().__init__(count, environment, prepare)
+
+    made = RuledBlend(tmp_path, stage)
+    with patch("dataprep_assets.execution.processes.WorkerPool", Pool):
+        build_all(made.dataset.specs, made.store, workers=2)
+    # The shards and the tables are built by workers.
+    with patch.object(BuiltInTagger, "tag_batch", autospec=True) as tag_batch:
+        for prepare in filter(None, loaded):
+            pickle.loads(pickle.dumps(prepare))()
+    assert [call.args[0].name for call in tag_batch.call_args_list] == ["gopher", "repetition"] * 2
+    made.changes |= {"tag": [], "tag_text": {}, "keep": {}, "drop": {"late": "turns > 1"}}
+    assert build_row_preparation(made.declaration) is None
