@@ -1,6 +1,7 @@
 """The built-in taggers give the known values for known texts."""
 
 import csv
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dataprep_assets.curation.external_taggers.command_tagger import CommandTagger
 from dataprep_assets.curation.function_tagger import FunctionTagger
@@ -37,11 +40,11 @@ def test_a_tagger_returns_a_value_of_the_column_type_or_null_for_each_text(name:
         "\u0000\ufffe",
         "a" * 5000,
     ]
-    for given in (texts, []):
-        found = tagger.tag(given)
+    for batch in (texts, []):
+        found = tagger.tag(batch)
         assert list(found) == list(tagger.columns)
         table = pa.table(dict(found), schema=build_schema(tagger.columns))
-        assert table.num_rows == len(given)
+        assert table.num_rows == len(batch)
     alone = [tagger.tag([text]) for text in texts]
     assert dict(tagger.tag(texts)) == {c: [one[c][0] for one in alone] for c in tagger.columns}
 
@@ -85,6 +88,63 @@ def test_fineweb_counts_by_line() -> None:
     assert found["short_lines"] == pytest.approx(2 / 3)
     assert found["duplicate_line_characters"] == pytest.approx(5 / 51)
     assert found["newlines_per_word"] == pytest.approx(2 / 11)
+
+
+def test_dclm_counts_every_occurrence_and_the_words_that_it_removes() -> None:
+    text = '* The cat and the dog ran.\nA LOUD LINE\n3 likes\nThe "cat" and the dog ran. . .\n12\n12'
+    found = tag_text("dclm", text)
+    words = len(text.split())
+    assert found["dclm_words"] == words - len(["*", '"cat"', ".", "."])
+    assert found["dclm_mean_word_length"] == pytest.approx(len("".join(text.split())) / words)
+    assert found["dclm_symbols_per_word"] == pytest.approx(1 / words)
+    assert (found["dclm_bullet_lines"], found["dclm_ellipsis_lines"]) == (1 / 6, 1 / 6)
+    assert found["dclm_alphabetic_words"] == pytest.approx((words - len(["*", "3", ".", ".", "12", "12"])) / words)
+    assert found["dclm_stop_words"] == len(["The", "and", "the", "The", "and", "the"])
+    assert found["dclm_removed_words"] == pytest.approx(7 / (words - 4))
+    assert found["dclm_repeated_lines"] == pytest.approx(2 / 6)
+    assert found["dclm_repeated_paragraphs"] == 0
+    gram_characters = 2 * len("Thecatandthedogran")
+    assert found["dclm_repeated_6grams"] == pytest.approx(gram_characters / len(re.sub(r"[\W_]", "", text)))
+    assert found["dclm_repeated_7grams"] == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "is_removed"),
+    [
+        ("Sign-in here", False),
+        ("items in cart", True),
+        ("1,204 views", True),
+        ("1.2K followers!", True),
+        ("3 likes today", False),
+        ("2024", True),
+        ("2024 began", False),
+        ("ABCd efgh", False),
+        ("ABCDE fg", True),
+    ],
+)
+def test_dclm_removes_lines_of_pages(line: str, *, is_removed: bool) -> None:
+    sentence = "A sentence of seven words stays here."
+    removed_words = tag_text("dclm", f"{sentence}\n{line}")["dclm_removed_words"]
+    expected = len(line.split()) if is_removed else line.startswith("Sign-in")
+    assert removed_words == pytest.approx(expected / (7 + len(line.split())))
+
+
+@given(words=st.lists(st.sampled_from(["a", "be", "cat", "dogs"]), max_size=60))
+def test_dclm_measures_repeated_sequences_of_words(words: list[str]) -> None:
+    found = tag_text("dclm", " ".join(words))
+    characters = sum(map(len, words))
+    for n in range(2, 11):
+        grams = [tuple(words[at : at + n]) for at in range(len(words) - n + 1)]
+        repeated = {gram: times for gram, times in Counter(grams).items() if times > 1}
+        if n < 5:
+            most = max(repeated.values(), default=0)
+            sizes = [len("".join(gram)) for gram, times in repeated.items() if times == most]
+            expected = most * max(sizes, default=0)
+        else:
+            covered = {at + offset for at, gram in enumerate(grams) if gram in repeated for offset in range(n)}
+            expected = sum(len(words[at]) for at in covered)
+        column = f"dclm_top_{n}gram" if n < 5 else f"dclm_repeated_{n}grams"
+        assert found[column] == (expected / characters if words else None)
 
 
 @pytest.mark.parametrize(
