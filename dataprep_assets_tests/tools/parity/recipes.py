@@ -1,18 +1,20 @@
-"""`python -m dataprep_assets_tests.tools.parity.recipes --data DIR`: the recipes next to datatrove's own filters.
+"""`python -m dataprep_assets_tests.tools.parity.recipes --data DIR`: the recipes next to the published filters.
 
-Each recipe decides about the same documents as the published pipeline, whose filters datatrove runs as installed, with
-the words of spaCy and of the other libraries. English recipes get all documents, and `fineweb2` those of each language.
-Datatrove is installed apart, into `build/parity/`, with our versions of the libraries.
+Each recipe decides about the same documents as the published pipeline. Datatrove runs its filters as installed, with
+the words of spaCy and of the other libraries. A clone of mlfoundations/dclm runs the heuristics of `dclm`, without its
+steps that need an address or a model. English recipes get all documents, and `fineweb2` those of each language. The
+programs' packages are installed apart, into `build/parity/`, datatrove's with our versions of the libraries.
 
-If a decision differs, datatrove decides again with our definitions, one more at a time. The first one after which both
-decide alike is the cause. The exit code is 1 if a document differs without a cause.
+If a decision differs, the program decides again with our definitions, one more at a time. The first one after which
+both decide alike is the cause. The exit code is 1 if a document differs without a cause.
 """
 
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,15 @@ CAUSES = {
     "symbols": "every word without a letter or digit is a symbol, not only those of a list",
 }
 """Our definition → why documents differ by it. Datatrove gets them in this order."""
+DCLM_CAUSES = {
+    "URLs": "URLs are not removed before the text is measured",
+    "normalized text": CAUSES["normalized text"],
+    "words": "n-grams have words of a pattern, not of Unicode's word boundaries",
+}
+"""The same for DCLM."""
+DCLM_PACKAGES = ("fasttext-community==0.11.9", "nltk==3.10.4", "retrie==0.3.1", "uniseg==0.10.1")
+Ask = Callable[[Sequence[Mapping[str, Any]]], tuple[str, list[list[str | None]]]]
+"""Return the program's name, and for each job the reason for dropping each text."""
 _ENGLISH = ("gopher", "c4", "fineweb")
 
 
@@ -74,7 +85,7 @@ def _is_code(text: str) -> bool:
 
 
 def decide(recipe: str, texts: Sequence[str]) -> list[str | None]:
-    """Return the rule of a recipe that drops each text, or None."""
+    """Return the rule of a recipe that drops each text, or None. Rules about the user's own columns do not apply."""
     written = load_recipe(recipe)
     columns: dict[str, ColumnType] = {"characters": "integer"}
     values: dict[str, Any] = {"characters": [len(text) for text in texts]}
@@ -83,7 +94,11 @@ def decide(recipe: str, texts: Sequence[str]) -> list[str | None]:
         columns |= tagger.columns
         values |= tagger.load().tag(texts)
     table = pa.table(values, schema=build_schema(columns))
-    rules = {name: (False, parse_rule(text, columns, name)) for name, text in written.drop.items()}
+    rules = {
+        name: (False, parse_rule(text, columns, name))
+        for name, text in written.drop.items()
+        if not any(column in text for column in written.columns)
+    }
     names = list(rules)
     return [names[at] if at >= 0 else None for at in find_dropping_rules(table, rules).tolist()]
 
@@ -104,35 +119,41 @@ class Comparison:
 
 
 def ask_datatrove(jobs: Sequence[Mapping[str, Any]]) -> tuple[str, list[list[str | None]]]:
-    """Return datatrove's version, and for each job the reason for dropping each text."""
+    """Return datatrove with its version, and for each job the reason for dropping each text."""
     packages = [f"{name}=={version(name)}" for name in LIBRARIES]
     answer = run_apart("datatrove_recipes", jobs, [installed("datatrove==0.10.1", *packages)])
-    return answer["version"], answer["decisions"]
+    return f"datatrove {answer['version']}", answer["decisions"]
 
 
-def compare(comparisons: Sequence[Comparison]) -> tuple[list[Row], list[str]]:
+def ask_dclm(clone: Path, jobs: Sequence[Mapping[str, Any]]) -> tuple[str, list[list[str | None]]]:
+    """Return DCLM's name, and for each job the step that drops each text."""
+    job = {"clone": str(clone.resolve()), "jobs": jobs}
+    return "DCLM", run_apart("dclm_filters", job, [installed(*DCLM_PACKAGES)])["decisions"]
+
+
+def compare(comparisons: Sequence[Comparison], ask: Ask, definitions: Mapping[str, str]) -> tuple[list[Row], list[str]]:
     """Return a row for each comparison, and a line for each document that differs without a cause."""
     rows, unexplained = [], []
-    datatrove, theirs = ask_datatrove([one.build_job(range(len(one.texts)), []) for one in comparisons])
+    program, theirs = ask([one.build_job(range(len(one.texts)), []) for one in comparisons])
     ours = [decide(one.recipe, one.texts) for one in comparisons]
     different = [_find_different(mine, their, range(len(mine))) for mine, their in zip(ours, theirs, strict=True)]
     remaining, causes = different, [Counter[str]() for _ in comparisons]
-    for number, cause in enumerate(CAUSES, 1):
-        jobs = [one.build_job(at, [*CAUSES][:number]) for one, at in zip(comparisons, remaining, strict=True)]
+    for number, cause in enumerate(definitions, 1):
+        jobs = [one.build_job(at, [*definitions][:number]) for one, at in zip(comparisons, remaining, strict=True)]
         left = []
-        for mine, again, before, counts in zip(ours, ask_datatrove(jobs)[1], remaining, causes, strict=True):
+        for mine, again, before, counts in zip(ours, ask(jobs)[1], remaining, causes, strict=True):
             left.append(_find_different([mine[at] for at in before], again, before))
             counts[cause] = len(before) - len(left[-1])
         remaining = left
     for one, mine, their, before, after, counts in zip(
         comparisons, ours, theirs, different, remaining, causes, strict=True
     ):
-        notes = [f"datatrove {datatrove} keeps {their.count(None):,}, ours {mine.count(None):,}"]
-        notes += [f"{count:,}: {CAUSES[cause]}" for cause, count in counts.items() if count]
+        notes = [f"{program} keeps {their.count(None):,}, ours {mine.count(None):,}"]
+        notes += [f"{count:,}: {definitions[cause]}" for cause, count in counts.items() if count]
         explained, equal = len(before) - len(after), len(mine) - len(before)
         rows.append(Row(one.recipe, one.area, len(mine), equal, explained, "; ".join(notes)))
         unexplained += [
-            f"{one.recipe}, {one.area}: ours {mine[at]}, datatrove {their[at]}: {one.texts[at][:80]!r}" for at in after
+            f"{one.recipe}, {one.area}: ours {mine[at]}, {program} {their[at]}: {one.texts[at][:80]!r}" for at in after
         ]
     return rows, unexplained
 
@@ -157,12 +178,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the comparison."""
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.parity.recipes", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="a folder of .jsonl.zst files with texts")
-    parser.add_argument("--configs", type=Path, required=True, help="the folder configs of a clone of fineweb-2")
+    parser.add_argument("--configs", type=Path, help="the folder configs of a clone of fineweb-2")
+    parser.add_argument("--dclm", type=Path, metavar="DIR", help="a clone of mlfoundations/dclm")
     parser.add_argument("--most", type=int, default=2500, metavar="N", help="most documents of a language, and of code")
     parser.add_argument("--longest", type=int, default=20_000, metavar="N", help="most characters of a document")
     given = parser.parse_args(argv)
+    if given.configs is None and given.dclm is None:
+        parser.error("give --configs, --dclm or both")
     groups = group_documents(given.data, given.most, given.longest)
-    rows, unexplained = compare([*yield_comparisons(groups, given.configs)])
+    rows: list[Row] = []
+    unexplained: list[str] = []
+    if given.configs is not None:
+        rows, unexplained = compare([*yield_comparisons(groups, given.configs)], ask_datatrove, CAUSES)
+    if given.dclm is not None:
+        comparisons = [Comparison(recipe="dclm", area=name, texts=texts, settings={}) for name, texts in groups.items()]
+        more_rows, more_lines = compare(comparisons, partial(ask_dclm, given.dclm), DCLM_CAUSES)
+        rows, unexplained = rows + more_rows, unexplained + more_lines
     sys.stdout.write(render(rows))
     for line in unexplained[:20]:
         print(line, file=sys.stderr)
