@@ -14,9 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.curation.function_tagger import FunctionTagger
+from dataprep_assets.curation.languages.word_splitter import find_unspaced_script
 from dataprep_assets.curation.rules import Rule, find_dropping_rules
 from dataprep_assets.curation.table import CarriedValueError, Columns, DocumentBatch, build_schema
-from dataprep_assets.curation.tagging import BatchTagger, Tagger, VersionedTagger, build_preparation, compute_tags
+from dataprep_assets.curation.tagging import (
+    BatchTagger,
+    BuiltInTagger,
+    Tagger,
+    VersionedTagger,
+    build_preparation,
+    compute_tags,
+)
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError, count_of
 from dataprep_assets.execution.processes import WorkerPool
@@ -29,6 +37,10 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 10
 """Maximum number of rows per split or dataset."""
+_MAX_CHARACTERS = 1000
+"""Characters per row that show its script."""
+_WORD_TAGGERS = ("gopher", "repetition", "fineweb")
+"""Taggers with the setting `words`."""
 _TIMEOUT_SECONDS = 120.0
 """Time limit of a function in seconds; some load a model first."""
 _TOO_SLOW = f"ran for more than {count_of(round(_TIMEOUT_SECONDS), 'second')} on the first rows and was stopped"
@@ -112,6 +124,7 @@ def find_trial_remarks(build_trial: Callable[[], Trial]) -> Iterator[Remark]:
     if rows is None:
         yield Remark(keys=("rewrite",), sentence=f"rewrite: {_TOO_SLOW}", hint=True)
         return
+    yield from _find_word_remarks(trial, rows)
     columns: Tags = [{} for _ in rows]
     for tagger, tags in (*_run_named(trial, rows), *_run_functions(trial, rows)):
         keys = ("tag", trial.taggers.index(tagger))
@@ -123,6 +136,22 @@ def find_trial_remarks(build_trial: Callable[[], Trial]) -> Iterator[Remark]:
             for merged_tags, new_tags in zip(columns, tags, strict=True):
                 merged_tags |= new_tags
     yield from _find_rule_remarks(trial, rows, columns)
+
+
+def _find_word_remarks(trial: Trial, rows: Sequence[TrialRows]) -> Iterator[Remark]:
+    """Yield a remark on each tagger that separates words by white space, if the texts have no spaces between words."""
+    for index, tagger in enumerate(trial.taggers):
+        if not isinstance(tagger, BuiltInTagger) or tagger.name not in _WORD_TAGGERS or "words" in tagger.settings:
+            continue
+        texts = [text[:_MAX_CHARACTERS] for batch in trial.select_batches(tagger, rows) for text in batch.texts]
+        if (script := find_unspaced_script(" ".join(texts))) is not None:
+            name, language = script
+            remedy = f"Set `words: {language}`" if language else "No library of the extra `words` splits them"
+            text = (
+                f"tag: {tagger.name}: words are separated by white space, but most text of {trial.scope} is {name}, "
+                f"which has no spaces between words. {remedy}"
+            )
+            yield Remark(keys=("tag", index), sentence=text, hint=True)
 
 
 @contextmanager

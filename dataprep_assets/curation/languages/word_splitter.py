@@ -4,7 +4,7 @@ spaCy has rules for most languages. Words of Chinese, Japanese, Thai and Korean,
 have several parts, are found by a dictionary: jieba, SudachiPy, PyThaiNLP and Kiwi. The libraries need the extra
 `words`.
 
-Entry points: `Language`, `SpacyLanguage`, `find_splitter`, `describe_words`.
+Entry points: `Language`, `SpacyLanguage`, `find_splitter`, `describe_words`, `find_unspaced_script`.
 """
 
 import re
@@ -33,6 +33,15 @@ _CHUNK_BYTES = 40_000
 _LONG_NUMBER = re.compile("[0-9,]{20,}")
 """A number that Kiwi takes very long to split."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
+_UNSPACED_SCRIPTS = {
+    ("Thai", "th"): re.compile("[\u0e01-\u0e5b]"),
+    ("Lao", None): re.compile("[\u0e81-\u0edf]"),
+    ("Khmer", None): re.compile("[\u1780-\u17ff]"),
+    ("Burmese", None): re.compile("[\u1000-\u109f]"),
+    ("Chinese", "zh"): re.compile("[\u3400-\u9fff]"),
+    ("Japanese", "ja"): re.compile("[\u3041-\u30ff]"),
+}
+"""Name and language of each script without spaces between words → its characters. Japanese also uses Chinese ones."""
 
 
 def _import_library(module: str, language: str) -> Any:
@@ -168,3 +177,17 @@ def describe_words(language: str | None) -> str:
     Raises ConfigError if the language's library is not installed.
     """
     return "" if language is None else f", words {language} of {_load_splitter(language).version}"
+
+
+def find_unspaced_script(text: str) -> tuple[str, str | None] | None:
+    """Return the script without spaces between words that most of a text has, and its language if a library splits it.
+
+    Return None if most of the text has a different script.
+    """
+    counts = {script: len(characters.findall(text)) for script, characters in _UNSPACED_SCRIPTS.items()}
+    chinese, japanese = ("Chinese", "zh"), ("Japanese", "ja")
+    # Count Chinese characters as Japanese next to kana, because a Japanese text contains both.
+    if counts[japanese] * 10 > counts[chinese]:
+        counts[japanese] += counts.pop(chinese)
+    script, count = max(counts.items(), key=lambda item: item[1])
+    return script if 2 * count > sum(map(len, text.split())) else None

@@ -122,6 +122,28 @@ def test_rules_that_drop_every_document_that_was_looked_at_are_told(module: str,
 
 
 @pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("วันนี้อากาศดีมาก เราไปเดินเล่นที่สวนสาธารณะ", "words: th"),
+        ("今天天气很好，我们去公园散步。", "words: zh"),
+        ("今日は天気が良いので、公園を散歩します。", "words: ja"),
+        ("ថ្ងៃនេះអាកាសធាតុល្អណាស់", "Khmer"),
+        ("ມື້ນີ້ອາກາດດີຫຼາຍ", "Lao"),
+        ("ဒီနေ့ရာသီဥတုအရမ်းကောင်းတယ်", "Burmese"),
+        ("오늘 날씨가 매우 좋습니다.", None),
+        ("The park 公園 is near the station.", None),
+    ],
+)
+def test_texts_without_spaces_between_words_need_a_language(text: str, advice: str | None, tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        write_lines(tmp_path / "data" / split / "a.jsonl", [{"text": text, "lang": "xx"}] * 3)
+    hints = remarks(tmp_path, ["c4", "gopher"])
+    assert [(hint.keys, hint.hint) for hint in hints] == [(("tag", 1), True)] * (advice is not None)
+    assert all(str(advice) in hint.sentence for hint in hints)
+    assert not remarks(tmp_path, ["c4", "personal"])
+
+
+@pytest.mark.parametrize(
     ("kind", "values", "position", "declared"),
     [
         ("integer", [1, 0.0], "val/b.jsonl: row 2", "declares integer."),
