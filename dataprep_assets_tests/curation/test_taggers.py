@@ -351,6 +351,12 @@ def test_two_columns_with_one_name_are_reported(tmp_path: Path) -> None:
     assert "column 'q' twice" in str(find_error(pa.Table.from_arrays(columns, ["file", "row", "q", "q"]), tmp_path))
 
 
+@pytest.mark.parametrize("hyphen", ["-", "\u2010", "\u2011", "\u2012"])
+def test_phone_numbers_may_have_hyphens_of_typesetters(hyphen: str) -> None:
+    texts = [text.replace("-", hyphen) for text in ("+49\u00a030-1234567", "(415) 555-2671", "Tel. 030-1234567")]
+    assert load_tagger("personal").tag([*texts, "\n".join(texts)])["phones"] == [1, 1, 1, 3]
+
+
 def read_forms() -> list[dict[str, str]]:
     """Return 464 forms of personal data of 20 countries, whose numbers are invented or reserved for examples.
 

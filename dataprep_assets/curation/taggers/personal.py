@@ -114,6 +114,8 @@ _RUN = re.compile(
     r"(?:(?<=[(（])\+?\d+|(?<=\+)[(（]?\d+|(?<=\d)\d*)(?:(?: ?[/-] ?|[ .]|[)）] ?-? ?| ?[(（])\d+)*"
 )
 """Groups of digits with separators, which may be a phone number."""
+_HYPHENS = "\u2010\u2011\u2012"
+"""Hyphen, non-breaking hyphen and figure dash, which also separate groups of digits."""
 _DATE = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2,4}|\d{4}([./-])\d{1,2}\2\d{1,2}")
 _PHONE_WORD = re.compile(
     r"(?i:\b(?:t[eé]l(?:[eé]f?\w*)?|tlf|tfno|(?:tele)?phones?|fax|mobil\w*|cell(?:phone|ular)|handy|gsm|whatsapp|puhelin\w*|"
@@ -260,6 +262,8 @@ def find_phones(text: str, starts: Starts = ANYWHERE) -> Iterator[Span]:
 
     Digits in one piece only count as a phone number after `+` or such a word, because most of them are something else.
     """
+    for hyphen in _HYPHENS:
+        text = text.replace(hyphen, "-")
     for match in _find_matches(_RUN, text, starts.get("phone")):
         start, run = match.start(), match[0]
         for offset, part in _list_parts(run):
@@ -392,7 +396,7 @@ def measure_texts(split: "SplitTexts") -> list[list[int]]:
 TAGGER = TextTagger.with_measures(
     columns=dict.fromkeys(KINDS, "integer"),
     measure=measure_texts,
-    version=lambda: "4",
+    version=lambda: "5",
     planted=yield_cases,
     descriptions=_DESCRIPTIONS,
 )

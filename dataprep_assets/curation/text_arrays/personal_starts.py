@@ -35,6 +35,7 @@ class _Characters:
         self.symbols: NDArray[np.uint8] = np.pad(split.symbols, _MARGIN)
         self.is_digit: Flags = np.pad(split.kinds & DIGIT > 0, _MARGIN)
         self._is_wide_bracket: Flags = np.pad((split.codes | 1) == ord("\uff09"), _MARGIN)
+        self._is_hyphen: Flags = np.pad((split.codes >= 0x2010) & (split.codes <= 0x2012), _MARGIN)
         self.begins_4_digits = _find_runs(self.is_digit, 4)
 
     def find_ibans(self) -> Numbers:
@@ -73,7 +74,7 @@ class _Characters:
         symbols = self.symbols
         is_opening = (symbols == ord("(")) | (symbols == ord("+")) | self._is_wide_bracket
         # The range from `-` to `/` also has the period.
-        is_separator = (symbols == ord(" ")) | (symbols == ord(")")) | (symbols - ord("-") < 3)
+        is_separator = (symbols == ord(" ")) | (symbols == ord(")")) | (symbols - ord("-") < 3) | self._is_hyphen
         is_first = self.is_digit | is_opening
         begins_parts = _find_runs(is_first | is_separator, 7)
         return np.flatnonzero(is_first[1:-1] & ~self.is_digit[:-2] & begins_parts[2:]) + 1
