@@ -52,6 +52,8 @@ class BlendShards(Generic[S]):
         build: Builds the shards. `prepare` loads the blend's taggers before the workers are forked.
         checks: The checks of one shard.
         open: Opens a shard for its checks. It must be a module-level function.
+        prepare: Loads what the workers of a shard need, before they are forked, so that they share it; None if they
+            need nothing. It must be a module-level function.
         metadata: Metadata of a finished shard for the UI, in addition to counts and location.
         version, rows: The same as in `ArtifactSpec`.
         columns: Returns the columns for `ArtifactSpec`, given the declaration.
@@ -65,6 +67,7 @@ class BlendShards(Generic[S]):
     checks: tuple[Check[Any], ...]
     open: Callable[[S], Any]
     version: int
+    prepare: Callable[[S], object] | None = None
     metadata: Callable[[ArtifactStore, Receipt], Mapping[str, ShownValue]] = return_no_metadata
     rows: Callable[[Receipt], int | None] = count_documents
     columns: Callable[[BlendDeclaration], Mapping[str, str]] = lambda _: {}

@@ -12,7 +12,7 @@ from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks
 from dataprep_assets.execution.jobs import Outcome, run_tasks
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
-from dataprep_assets.pipelines.blend.blend_shards import BlendShards
+from dataprep_assets.pipelines.blend.blend_shards import BlendShards, Preparation
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import list_duplicate_checks
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
@@ -141,17 +141,27 @@ def build_in_tasks(
     request: BuildRequest,
     shards: Sequence[S],
     ensure: Callable[[S, Verification, Fetch | None], tuple[Receipt, bool]],
+    prepare: Preparation | None = None,
 ) -> Iterator[Outcome]:
-    """Build artifacts that read the sources of a shard, each by one task that calls `ensure`."""
+    """Build artifacts that read the sources of a shard, each by one task that calls `ensure`.
+
+    Workers share the models of taggers, and what `prepare` loads.
+    """
     fetches = prepare_fetches(blend, load_blend_plan(blend, request.store), request.partitions)
     jobs = build_whole_shard_jobs(shards, ensure, blend.verify, fetches)
+    preparations = [one for one in (build_row_preparation(blend), prepare) if one is not None]
     yield from run_tasks(
         jobs,
         workers=request.workers,
         engine=blend.engine,
         progress=request.progress,
-        prepare=build_row_preparation(blend),
+        prepare=partial(_call_each, preparations) if preparations else None,
     )
+
+
+def _call_each(preparations: Sequence[Preparation]) -> None:
+    for preparation in preparations:
+        preparation()
 
 
 def choose_check_workers(blend: BlendDeclaration) -> CheckWorkers:

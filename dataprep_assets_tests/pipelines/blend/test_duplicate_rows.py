@@ -1,5 +1,6 @@
 """Near-duplicate rows of blends are dropped in every stage, and the kept rows depend only on the rows."""
 
+import pickle
 import random
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ from dataprep_assets.engine.artifact.losses import find_losses
 from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import IntegrityError, NotFoundError
+from dataprep_assets.pipelines.blend.duplicates import duplicates
 from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DuplicateRows, load_duplicate_rows
 from dataprep_assets.pipelines.blend.duplicates.duplicates import prepare_signed_rows
 from dataprep_assets.pipelines.blend.duplicates.signed_rows import open_signed_rows
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.sft import spool
+from dataprep_assets.pipelines.blend.sft.shard import SftShard
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.blend.duplicated_blend import DuplicatedBlend, edit_words, make_rows, write_words
 from dataprep_assets_tests.pipelines.blend.ruled_blend import BUILD, make_row
@@ -95,6 +99,22 @@ def test_answers_make_conversations_different_and_shared_system_texts_do_not_mak
     made.build_duplicates()
     # The answers of the rows with a system message are equal.
     assert len(made.list_kept_ids()) == len(answers) + 1
+
+
+def test_the_workers_of_all_steps_share_the_tokenizer_from_the_first_step_on(tmp_path: Path) -> None:
+    made = DuplicatedBlend(tmp_path, "sft")
+    made.lay_out(make_rows("sft"))
+    with patch.object(duplicates, "build_in_tasks", wraps=duplicates.build_in_tasks) as build:
+        made.build_duplicates()
+    *_, prepare = build.call_args.args
+    spool._load_tools.cache_clear()
+    # A worker receives the function by pickle.
+    pickle.loads(pickle.dumps(prepare))()
+    partitions = load_blend_plan(made.declaration, made.store).partitions
+    (rows, *_) = prepare_signed_rows(made.declaration, made.store, partitions)
+    assert isinstance(rows.shard, SftShard)
+    spool.load_tools(rows.shard.plan)
+    assert spool._load_tools.cache_info()[:2] == (1, 1)
 
 
 def build_changed(folder: Path, seed: int) -> set[str]:

@@ -65,7 +65,7 @@ from dataprep_assets.engine.checks.verdicts import PartitionChecks, WholeArtifac
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.row_origins import ORIGINS
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import ArtifactStore, find_missing_subjects
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.scratch import create_scratch
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -172,7 +172,11 @@ def _build_signature_recipes(
 
 def _build_signatures(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     rows = prepare_signed_rows(blend, request.store, request.partitions)
-    yield from build_in_tasks(blend, request, rows, ensure_signed_rows)
+    prepare_shard, missing_rows = SHARDS[blend.stage].prepare, find_missing_subjects(rows)
+    # Load what the shards need now, because the workers of all steps are forked from the process that is prepared for
+    # the first step.
+    prepare = partial(prepare_shard, missing_rows[0].shard) if prepare_shard and missing_rows else None
+    yield from build_in_tasks(blend, request, rows, ensure_signed_rows, prepare)
 
 
 def _build_signature_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:

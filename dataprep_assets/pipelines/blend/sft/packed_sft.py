@@ -174,18 +174,18 @@ def build_packed_sft(
             [_build_job(shard, verification) for shard in shards],
             find_missing_subjects(shards),
         )
-        load_shared_tools = partial(_load_shared_tools, missing_shards[0].plan, prepare) if missing_shards else None
+        load_shared_tools = partial(_load_shared_tools, missing_shards[0], prepare) if missing_shards else None
         return run_and_sweep(sft_jobs, workers=workers, progress=progress, prepare=load_shared_tools)
     jobs = build_whole_shard_jobs(shards, build_sft_shard, verification, fetches, find_receipt=_find_receipt)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
-def _load_shared_tools(plan: ChatPlan, prepare: Preparation | None) -> None:
+def _load_shared_tools(shard: SftShard, prepare: Preparation | None = None) -> None:
     if prepare is not None:
         prepare()
-    load_tools(plan)
-    if plan.screen is not None:
-        plan.screen.tagger.benchmarks  # noqa: B018
+    load_tools(shard.plan)
+    if shard.plan.screen is not None:
+        shard.plan.screen.tagger.benchmarks  # noqa: B018
 
 
 def _find_receipt(shard: SftShard, verification: Verification) -> Receipt | None:
@@ -259,6 +259,7 @@ PACKED_SFT_SHARDS = BlendShards(
     checks=PACKED_SFT_CHECKS,
     open=open_shard,
     version=VERSION,
+    prepare=_load_shared_tools,
     metadata=_build_metadata,
     rows=lambda receipt: PackedSftFacts.from_receipt(receipt).bins,
     columns=lambda blend: packed_rows.list_column_types(blend.sft_options.pad_to_multiple > 1),
