@@ -12,7 +12,7 @@ from typing import Any
 from dataprep_assets.curation.benchmarks.decontamination import TextChoice
 from dataprep_assets.curation.table import Columns
 from dataprep_assets.fields import find_strings
-from dataprep_assets.pipelines.blend.screening.row_texts import find_visible_texts, select_texts
+from dataprep_assets.pipelines.blend.screening.row_texts import find_visible_texts, select_complete_text
 from dataprep_assets.tokenization.chat.messages import Conversation, Preference, has_visible_reasoning
 
 VERSION = 1
@@ -71,8 +71,7 @@ def list_messages(row: Conversation | Preference) -> list[dict[str, Any]]:
 def select_text(row: Conversation | Preference, choice: TextChoice) -> str:
     """Return the selected texts of a row as one text, with the reasoning; empty if there are none."""
     side = row if isinstance(row, Conversation) else row.sides[0]
-    # The first text is the one with the reasoning.
-    return next(iter(select_texts(list_messages(row), choice, [side.tools, side.kwargs])), "")
+    return select_complete_text(list_messages(row), choice, [side.tools, side.kwargs])
 
 
 def select_compared_text(row: Conversation | Preference, choice: TextChoice) -> str:
@@ -84,7 +83,7 @@ def select_compared_text(row: Conversation | Preference, choice: TextChoice) -> 
     if not messages:
         return select_text(row, choice)
     own_messages = [message for message in messages if message["role"] not in _SHARED_ROLES]
-    return next(iter(select_texts(own_messages, choice)), "")
+    return select_complete_text(own_messages, choice)
 
 
 _SHARED_ROLES = ("system", "developer")

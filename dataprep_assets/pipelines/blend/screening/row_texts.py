@@ -46,15 +46,27 @@ def select_texts(messages: Sequence[Message], choice: TextChoice, other_parts: A
         choice: The choice of texts.
         other_parts: Other parts of the row, such as its tools. Their strings are added for the choice `all`.
     """
+    selected = _select_messages(messages, choice)
+    visible = [text for message in selected if message.get("role") != "tool" for text in find_visible_texts(message)]
+    return _join_each(_find_complete_texts(selected, choice, other_parts), visible)
+
+
+def select_complete_text(messages: Sequence[Message], choice: TextChoice, other_parts: Any = None) -> str:
+    """Return the first text of `select_texts`, the one with the reasoning; empty if there is none."""
+    # Do not search for the text without reasoning, because it is blank if the complete text is.
+    texts = _join_each(_find_complete_texts(_select_messages(messages, choice), choice, other_parts))
+    return texts[0] if texts else ""
+
+
+def _select_messages(messages: Sequence[Message], choice: TextChoice) -> list[Message]:
     role = _ROLES.get(choice)
     selected = [message for message in messages if role in (None, message.get("role"))]
-    if choice == "first_question":
-        selected = selected[:1]
-    complete = [text for message in selected for text in _find_message_texts(message)]
-    if choice == "all":
-        complete += find_strings(other_parts)
-    visible = [text for message in selected if message.get("role") != "tool" for text in find_visible_texts(message)]
-    return _join_each(complete, visible)
+    return selected[:1] if choice == "first_question" else selected
+
+
+def _find_complete_texts(messages: Sequence[Message], choice: TextChoice, other_parts: Any) -> list[str]:
+    texts = [text for message in messages for text in _find_message_texts(message)]
+    return [*texts, *find_strings(other_parts)] if choice == "all" else texts
 
 
 def find_visible_texts(message: Message) -> Iterator[str]:
