@@ -52,8 +52,8 @@ class BlendShards(Generic[S]):
         build: Builds the shards. `prepare` loads the blend's taggers before the workers are forked.
         checks: The checks of one shard.
         open: Opens a shard for its checks. It must be a module-level function.
-        prepare: Loads what the workers of a shard need, before they are forked, so that they share it; None if they
-            need nothing. It must be a module-level function.
+        prepare: Loads the tools of a shard before its workers are forked, so that they share them; None without tools.
+            It must be a module-level function.
         metadata: Metadata of a finished shard for the UI, in addition to counts and location.
         version, rows: The same as in `ArtifactSpec`.
         columns: Returns the columns for `ArtifactSpec`, given the declaration.

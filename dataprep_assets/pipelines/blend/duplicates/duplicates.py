@@ -173,8 +173,8 @@ def _build_signature_recipes(
 def _build_signatures(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     rows = prepare_signed_rows(blend, request.store, request.partitions)
     prepare_shard, missing_rows = SHARDS[blend.stage].prepare, find_missing_subjects(rows)
-    # Load what the shards need now, because the workers of all steps are forked from the process that is prepared for
-    # the first step.
+    # Load the tools of the shards now, because the workers of all steps are forked from the process that is prepared
+    # for the first step.
     prepare = partial(prepare_shard, missing_rows[0].shard) if prepare_shard and missing_rows else None
     yield from build_in_tasks(blend, request, rows, ensure_signed_rows, prepare)
 
