@@ -203,8 +203,8 @@ class SourcePart:
         """Return records of the file with rewritten texts. Raises RewritingError if a rewriter fails."""
         return block if self.rewriting is None else self.rewriting.rewrite_block(block, self.label)
 
-    def read_records(self, fields: "RecordFields", drawn: DrawnRows | None = None) -> "RecordReader":
-        """Return a reader of the fields of the file's documents, or of its drawn ones."""
+    def read_records(self, fields: "RecordFields", drawn_rows: DrawnRows | None = None) -> "RecordReader":
+        """Return a reader of the fields of the file's documents, or of the drawn ones."""
         from dataprep_assets.sources.readers.records import ConvertingReader, RecordFields, read_records
 
         reader = read_records(
@@ -215,7 +215,7 @@ class SourcePart:
             fields=RecordFields(fields.text, fields.id, self.max_record_bytes, fields.carried),
             rows=self.rows,
             reading=self.reading,
-            drawn=drawn,
+            drawn_rows=drawn_rows,
         )
         return reader if self.rewriting is None else ConvertingReader(reader, self.rewrite_block)
 

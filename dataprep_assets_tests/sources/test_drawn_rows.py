@@ -77,7 +77,9 @@ def test_drawn_rows_are_those_of_a_full_reading(
     compression = None if format == "parquet" else "gzip"
 
     def read(drawn: DrawnRows | None = None) -> tuple[list[tuple[int, Any]], str, int]:
-        reader = read_records(path, format=format, compression=compression, label="file", fields=FIELDS, drawn=drawn)
+        reader = read_records(
+            path, format=format, compression=compression, label="file", fields=FIELDS, drawn_rows=drawn
+        )
         blocks = list(reader)
         return list(list_records(blocks)), reader.sha256, sum(block.blank_lines for block in blocks)
 
@@ -92,4 +94,4 @@ def test_drawn_rows_are_those_of_a_full_reading(
         first, second = read(drawn), read(drawn)
         assert first[0] + second[0] == [(expected + expected)[position] for position in positions]
         assert first[1:] == second[1:] == (digest, blank_lines)
-        assert drawn.seen == drawn.total
+        assert drawn.row_count == drawn.total

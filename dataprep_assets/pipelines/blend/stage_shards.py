@@ -149,7 +149,7 @@ def build_in_tasks(
     """
     fetches = prepare_fetches(blend, load_blend_plan(blend, request.store), request.partitions)
     jobs = build_whole_shard_jobs(shards, ensure, blend.verify, fetches)
-    preparations = [one for one in (build_row_preparation(blend), prepare) if one is not None]
+    preparations = list(filter(None, (build_row_preparation(blend), prepare)))
     yield from run_tasks(
         jobs,
         workers=request.workers,

@@ -43,18 +43,18 @@ class DrawnRows:
     Attributes:
         positions: Positions of the drawn rows, from 0 and ascending.
         total: Number of rows from which they were drawn.
-        seen: Number of rows that were passed.
+        row_count: Number of rows that were passed.
     """
 
     positions: "NDArray[np.int64]"
     total: int
-    seen: int = 0
+    row_count: int = 0
 
     def pass_rows(self, count: int) -> list[int]:
         """Pass the next `count` rows; return the positions of the drawn ones, relative to the first of these rows."""
-        start, self.seen = self.seen, self.seen + count
-        first, stop = self.positions.searchsorted([start, self.seen])
-        return [int(position) - start for position in self.positions[first:stop]]
+        start, self.row_count = self.row_count, self.row_count + count
+        bounds = self.positions.searchsorted([start, self.row_count])
+        return [int(position) - start for position in self.positions[slice(*bounds)]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -85,18 +85,18 @@ class Block:
         """Return the 1-based row in the file of `texts[index]`."""
         return self.first_row + index if self.rows is None else self.rows[index]
 
-    def draw(self, drawn: DrawnRows) -> "Block":
+    def draw(self, drawn_rows: DrawnRows) -> "Block":
         """Return only the drawn rows."""
         numbers = [self.row(index) for index in range(len(self.texts))]
         order = sorted([*numbers, *(bad.row for bad in self.bad)])
-        wanted = {order[position] for position in drawn.pass_rows(len(order))}
-        indices = [index for index, number in enumerate(numbers) if number in wanted]
+        drawn_numbers = {order[position] for position in drawn_rows.pass_rows(len(order))}
+        indices = [index for index, number in enumerate(numbers) if number in drawn_numbers]
         return replace(
             self,
             texts=[self.texts[index] for index in indices],
             rows=[numbers[index] for index in indices],
             ids=None if self.ids is None else [self.ids[index] for index in indices],
-            bad=[bad for bad in self.bad if bad.row in wanted],
+            bad=[bad for bad in self.bad if bad.row in drawn_numbers],
             carried={name: [values[index] for index in indices] for name, values in self.carried.items()},
         )
 
@@ -116,12 +116,12 @@ def read_records(
     fields: "RecordFields",
     rows: RowRange | None = None,
     reading: ReadOptions = AS_NAMED,
-    drawn: DrawnRows | None = None,
+    drawn_rows: DrawnRows | None = None,
 ) -> RecordReader:
     """Return the reader of the file `path` for its `format` (`planning.inputs`), with the declared options (`reading`).
 
     `compression` is the compression of the whole file, and `label` its name in errors. With `rows`, only these rows
-    become records, and with `drawn`, only the drawn ones; the rest of the file is still read and digested. A `json`
+    become records, and with `drawn_rows`, only these; the rest of the file is still read and digested. A `json`
     file has one object per line, or is one array of objects. A record without a declared id is refused. A record of
     more than `fields.max_record_bytes` in UTF-8 is also refused; the limit applies to the line in JSON Lines, and to
     the text in other formats.
@@ -135,7 +135,7 @@ def read_records(
             rows=rows or ALL_ROWS,
             max_record_bytes=fields.max_record_bytes,
         )
-        return JsonLinesReader(file, fields, rows, drawn)
+        return JsonLinesReader(file, fields, rows, drawn_rows)
     reader: RecordReader
     if format == "parquet" and not fields.carried:
         reader = ParquetReader(path, fields, label, rows)
@@ -151,7 +151,7 @@ def read_records(
             reading=reading,
         )
         reader = ObjectReader(row_reader, fields)
-    return reader if drawn is None else ConvertingReader(reader, partial(Block.draw, drawn=drawn))
+    return reader if drawn_rows is None else ConvertingReader(reader, partial(Block.draw, drawn_rows=drawn_rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,31 +242,31 @@ class JsonLinesReader(WrappingReader[JsonRows]):
     """
 
     def __init__(
-        self, file: InputFile, fields: RecordFields, rows: RowRange | None = None, drawn: DrawnRows | None = None
+        self, file: InputFile, fields: RecordFields, rows: RowRange | None = None, drawn_rows: DrawnRows | None = None
     ) -> None:
         super().__init__(JsonRows(file))
-        self._label, self._fields, self._range, self._drawn = file.label, fields, rows, drawn
+        self._label, self._fields, self._range, self._drawn_rows = file.label, fields, rows, drawn_rows
 
     def __iter__(self) -> Iterator[Block]:
         pieces = self._under.pieces()
         first_block = next(pieces, b"")
         if is_array(first_block):
             blocks = map(self._fields.build_block_of_rows, self._under.read_array(first_block, pieces))
-            return blocks if self._drawn is None else (block.draw(self._drawn) for block in blocks)
+            return blocks if self._drawn_rows is None else (block.draw(self._drawn_rows) for block in blocks)
         return self._read_lines(chain([first_block], pieces))
 
     def _read_lines(self, pieces: Iterator[bytes]) -> Iterator[Block]:
         # Some rows, or single rows, need a pass that counts and splits the lines before parsing. Skip this pass
         # otherwise.
-        if self._range is not None or self._drawn is not None or must_read_single_rows():
+        if self._range is not None or self._drawn_rows is not None or must_read_single_rows():
             rows = self._range or RowRange()
             for lines, row, byte in read_wanted_lines(pieces, rows, self._fields.max_record_bytes):
                 if isinstance(lines, BlankLines):
                     yield self._build_blank_block(row, lines)
-                elif self._drawn is None:
+                elif self._drawn_rows is None:
                     yield self._parse(lines, row, byte)[0]
                 else:
-                    yield self._parse_drawn(lines, row, byte, self._drawn)
+                    yield self._parse_drawn(lines, row, byte, self._drawn_rows)
             return
         row = 1
         for line_group, byte in read_whole_lines(pieces, self._fields.max_record_bytes):
@@ -292,12 +292,12 @@ class JsonLinesReader(WrappingReader[JsonRows]):
         block = self._parse_all(lines, row)
         return block if block is not None else self._parse_each(lines, row, byte), len(lines)
 
-    def _parse_drawn(self, lines: list[bytes] | None, row: int, byte: int, drawn: DrawnRows) -> Block:
+    def _parse_drawn(self, lines: list[bytes] | None, row: int, byte: int, drawn_rows: DrawnRows) -> Block:
         """Return the block of only the drawn lines."""
         if lines is None:
-            return self._parse(None, row, byte)[0] if drawn.pass_rows(1) else self._fields.block(row)
+            return self._parse(None, row, byte)[0] if drawn_rows.pass_rows(1) else self._fields.block(row)
         offsets = [offset for offset, line in enumerate(lines) if line and not line.isspace()]
-        drawn_offsets = {offsets[position] for position in drawn.pass_rows(len(offsets))}
+        drawn_offsets = {offsets[position] for position in drawn_rows.pass_rows(len(offsets))}
         return self._parse_each(lines, row, byte, drawn_offsets)
 
     def _parse_all(self, lines: list[bytes], row: int) -> Block | None:

@@ -306,9 +306,10 @@ def read_shard_batches(
     """
     for part in files:
         yield from read_part_batches(part, fields, drawn_rows)
-    if drawn_rows is not None and drawn_rows.seen != drawn_rows.total:
+    if drawn_rows is not None and drawn_rows.row_count != drawn_rows.total:
         raise IntegrityError(
-            f"the source has {count_of(drawn_rows.seen, 'row')}, but the receipt has {drawn_rows.total:,}. {REBUILD}"
+            f"the source has {count_of(drawn_rows.row_count, 'row')}, but the receipt has {drawn_rows.total:,}. "
+            f"{REBUILD}"
         )
 
 
