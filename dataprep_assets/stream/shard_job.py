@@ -327,6 +327,7 @@ def build_token_bins(
     verification: Verification = "full",
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
+    prepare: Callable[[], object] | None = None,
 ) -> Iterator[Outcome]:
     """Build the shards that are not current.
 
@@ -339,6 +340,7 @@ def build_token_bins(
         verification: How thoroughly a finished shard is verified before it is reused.
         fetches: Partition → a function that fetches its sources to a worker on another machine.
         progress: Counts and shows the work; None: nothing is shown.
+        prepare: Loads what workers share, before they are forked; None: the encoder, if a shard must be built.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others.
     A shard whose workers keep dying stops the run (WorkerDiedError); finished shards stay committed.
@@ -355,7 +357,8 @@ def build_token_bins(
     # Keep the shards' locks until workers no longer write to the shards' directories.
     with ExitStack() as locks:
         jobs = [shard_job(shard, verification, locks) for shard in shards]
-        yield from run_and_sweep(jobs, workers=workers, progress=progress, prepare=_build_encoder_loader(shards))
+        prepare = prepare or _build_encoder_loader(shards)
+        yield from run_and_sweep(jobs, workers=workers, progress=progress, prepare=prepare)
 
 
 def _build_encoder_loader(shards: Sequence[TokenShard]) -> Callable[[], object] | None:

@@ -18,8 +18,6 @@ from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.stream.token_stream import Fetch
 
 S = TypeVar("S", bound=ShardToBuild)
-Preparation = Callable[[], object]
-"""Function that loads what workers share."""
 S_contra = TypeVar("S_contra", contravariant=True)
 
 
@@ -35,7 +33,7 @@ class ShardBuilder(Protocol[S_contra]):
         verification: Verification,
         fetches: Mapping[str, Fetch] | None,
         progress: Progress,
-        prepare: Preparation | None,
+        prepare: Callable[[], object] | None,
     ) -> Iterable[Outcome]: ...
 
 
@@ -49,11 +47,11 @@ class BlendShards(Generic[S]):
         kinds: Dagster's kinds of the asset, which the UI shows as badges.
         shards: Returns the shards of a plan with the given partition keys; raises MissingArtifactError if an input is
             missing.
-        build: Builds the shards. `prepare` loads the blend's taggers before the workers are forked.
+        build: Builds the shards. Its `prepare` loads what workers share, before they are forked.
         checks: The checks of one shard.
         open: Opens a shard for its checks. It must be a module-level function.
-        prepare: Loads the tools of a shard before its workers are forked, so that they share them; None without tools.
-            It must be a module-level function.
+        load_tools: Loads the tools that workers of the same shard share; None without tools. It must be a module-level
+            function.
         metadata: Metadata of a finished shard for the UI, in addition to counts and location.
         version, rows: The same as in `ArtifactSpec`.
         columns: Returns the columns for `ArtifactSpec`, given the declaration.
@@ -67,7 +65,7 @@ class BlendShards(Generic[S]):
     checks: tuple[Check[Any], ...]
     open: Callable[[S], Any]
     version: int
-    prepare: Callable[[S], object] | None = None
+    load_tools: Callable[[S], object] | None = None
     metadata: Callable[[ArtifactStore, Receipt], Mapping[str, ShownValue]] = return_no_metadata
     rows: Callable[[Receipt], int | None] = count_documents
     columns: Callable[[BlendDeclaration], Mapping[str, str]] = lambda _: {}

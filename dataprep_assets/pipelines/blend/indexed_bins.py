@@ -5,9 +5,8 @@ is Megatron's `.bin` file, and `tokens.idx` is derived from the same document en
 `<directory>/tokens`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,11 +19,10 @@ from dataprep_assets.engine.checks.check import (
     require_ledger,
 )
 from dataprep_assets.errors import count_of
-from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends, megatron
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.blend_shards import BlendShards, Preparation
+from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
@@ -151,20 +149,12 @@ def prepare_indexed_bins_shards(
     return shards
 
 
-def _build_indexed_bins(
-    shards: Sequence[TokenShard], *, prepare: Preparation | None, **settings: Any
-) -> Iterator[Outcome]:
-    """Build the shards that are out of date (see `build_token_bins`)."""
-    assert prepare is None, "a blend of texts has no taggers"
-    return build_token_bins(shards, **settings)
-
-
 INDEXED_BINS_SHARDS = BlendShards(
     name=INDEXED_BINS,
     description="`.bin` and `.idx` files of each shard, for Megatron.",
     kinds={"numpy", "huggingface"},
     shards=prepare_indexed_bins_shards,
-    build=_build_indexed_bins,
+    build=build_token_bins,
     checks=INDEXED_BINS_CHECKS,
     open=OpenedTokens.open,
     version=VERSION,

@@ -10,9 +10,9 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Par
 from dataprep_assets.engine.checks.check import count_documents
 from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks
 from dataprep_assets.execution.jobs import Outcome, run_tasks
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import ArtifactStore, find_missing_subjects
 from dataprep_assets.integrity.receipt import Receipt, Verification
-from dataprep_assets.pipelines.blend.blend_shards import BlendShards, Preparation
+from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import list_duplicate_checks
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
@@ -125,15 +125,34 @@ def list_known_recipes(
 def _build_shards(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Outcome]:
     plan = load_blend_plan(blend, request.store)
     shard_kind = SHARDS[blend.stage]
+    shards = shard_kind.shards(blend, request.store, plan, request.partitions)
+    missing_shards = [] if shard_kind.load_tools is None else find_missing_subjects(shards)
     return shard_kind.build(
-        shard_kind.shards(blend, request.store, plan, request.partitions),
+        shards,
         workers=request.workers,
         engine=blend.engine,
         verification=blend.verify,
         fetches=prepare_fetches(blend, plan, request.partitions),
         progress=request.progress,
-        prepare=build_row_preparation(blend),
+        prepare=build_shared_preparation(blend, missing_shards),
     )
+
+
+def build_shared_preparation(blend: BlendDeclaration, missing_shards: Sequence[object]) -> Callable[[], object] | None:
+    """Return a function that loads what workers share: the models of taggers, and the tools of missing shards.
+
+    Return None if there is nothing to load.
+    """
+    load_taggers, load_tools = build_row_preparation(blend), SHARDS[blend.stage].load_tools
+    functions: list[Callable[[], object]] = [] if load_taggers is None else [load_taggers]
+    if load_tools is not None and missing_shards:
+        functions.append(partial(load_tools, missing_shards[0]))
+    return partial(_call_each, functions) if functions else None
+
+
+def _call_each(functions: Sequence[Callable[[], object]]) -> None:
+    for function in functions:
+        function()
 
 
 def build_in_tasks(
@@ -141,27 +160,15 @@ def build_in_tasks(
     request: BuildRequest,
     shards: Sequence[S],
     ensure: Callable[[S, Verification, Fetch | None], tuple[Receipt, bool]],
-    prepare: Preparation | None = None,
+    prepare: Callable[[], object] | None,
 ) -> Iterator[Outcome]:
     """Build artifacts that read the sources of a shard, each by one task that calls `ensure`.
 
-    Workers share the models of taggers, and what `prepare` loads.
+    Workers share what `prepare` loads.
     """
     fetches = prepare_fetches(blend, load_blend_plan(blend, request.store), request.partitions)
     jobs = build_whole_shard_jobs(shards, ensure, blend.verify, fetches)
-    preparations = list(filter(None, (build_row_preparation(blend), prepare)))
-    yield from run_tasks(
-        jobs,
-        workers=request.workers,
-        engine=blend.engine,
-        progress=request.progress,
-        prepare=partial(_call_each, preparations) if preparations else None,
-    )
-
-
-def _call_each(preparations: Sequence[Preparation]) -> None:
-    for preparation in preparations:
-        preparation()
+    yield from run_tasks(jobs, workers=request.workers, engine=blend.engine, progress=request.progress, prepare=prepare)
 
 
 def choose_check_workers(blend: BlendDeclaration) -> CheckWorkers:

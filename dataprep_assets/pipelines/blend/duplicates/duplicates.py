@@ -93,6 +93,7 @@ from dataprep_assets.pipelines.blend.screening.row_rules import load_row_columns
 from dataprep_assets.pipelines.blend.stage_shards import (
     SHARDS,
     build_in_tasks,
+    build_shared_preparation,
     choose_check_workers,
     list_known_recipes,
 )
@@ -172,10 +173,9 @@ def _build_signature_recipes(
 
 def _build_signatures(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     rows = prepare_signed_rows(blend, request.store, request.partitions)
-    prepare_shard, missing_rows = SHARDS[blend.stage].prepare, find_missing_subjects(rows)
     # Load the tools of the shards now, because the workers of all steps are forked from the process that is prepared
     # for the first step.
-    prepare = partial(prepare_shard, missing_rows[0].shard) if prepare_shard and missing_rows else None
+    prepare = build_shared_preparation(blend, [signed_rows.shard for signed_rows in find_missing_subjects(rows)])
     yield from build_in_tasks(blend, request, rows, ensure_signed_rows, prepare)
 
 

@@ -1,6 +1,6 @@
 """The artifact `<dataset>/pairs`, one partition per shard: preference pairs as messages, ids and masks."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
@@ -11,7 +11,7 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats.conversations import preference_rows
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
-from dataprep_assets.pipelines.blend.blend_shards import BlendShards, Preparation
+from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import load_duplicate_rows
 from dataprep_assets.pipelines.blend.pairs.pairs_checks import PAIRS_CHECKS, OpenedPairs
@@ -68,7 +68,7 @@ def build_pairs(
     verification: Verification = "full",
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
-    prepare: Preparation | None = None,
+    prepare: Callable[[], object] | None = None,
 ) -> Iterator[Outcome]:
     """Build the shards that are out of date, with one task per shard; `build_rl_shards` explains the arguments."""
     jobs = build_whole_shard_jobs(shards, build_pairs_shard, verification, fetches)

@@ -1,6 +1,6 @@
 """The artifact `<dataset>/rl_jsonl`, one partition per shard: RL records as JSON Lines."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -39,7 +39,7 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, read_origins
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt, Verification
-from dataprep_assets.pipelines.blend.blend_shards import BlendShards, Preparation
+from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DuplicateRows, load_duplicate_rows
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
@@ -172,7 +172,7 @@ def build_rl_shards(
     verification: Verification = "full",
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
-    prepare: Preparation | None = None,
+    prepare: Callable[[], object] | None = None,
 ) -> Iterator[Outcome]:
     """Build the shards that are out of date, with one task per shard.
 

@@ -8,9 +8,8 @@ spools are kept when a run is killed, so the next run spools only the other file
 Entry points: `PACKED_SFT_SHARDS`, `prepare_sft_shards`, `build_packed_sft`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
@@ -19,9 +18,9 @@ from dataprep_assets.execution.jobs import Outcome, run_and_sweep, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import packed_rows
-from dataprep_assets.integrity.artifacts import ArtifactStore, find_missing_subjects
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
-from dataprep_assets.pipelines.blend.blend_shards import BlendShards, Preparation
+from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import load_duplicate_rows
@@ -151,7 +150,7 @@ def build_packed_sft(
     verification: Verification = "full",
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
-    prepare: Preparation | None = None,
+    prepare: Callable[[], object] | None = None,
 ) -> Iterator[Outcome]:
     """Build the shards that are out of date. Tasks are source files on this machine, and whole shards on a cluster.
 
@@ -168,21 +167,13 @@ def build_packed_sft(
     shard whose workers keep dying stops the build (WorkerDiedError); finished shards are kept.
     """
     if engine.is_this_machine:
-        # Load the tokenizer, the benchmarks and the taggers before the workers are forked, so that they share them, but
-        # only if a shard must be built.
-        sft_jobs, missing_shards = (
-            [_build_job(shard, verification) for shard in shards],
-            find_missing_subjects(shards),
-        )
-        load_shared_tools = partial(_load_shared_tools, missing_shards[0], prepare) if missing_shards else None
-        return run_and_sweep(sft_jobs, workers=workers, progress=progress, prepare=load_shared_tools)
+        sft_jobs = [_build_job(shard, verification) for shard in shards]
+        return run_and_sweep(sft_jobs, workers=workers, progress=progress, prepare=prepare)
     jobs = build_whole_shard_jobs(shards, build_sft_shard, verification, fetches, find_receipt=_find_receipt)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
-def _load_shared_tools(shard: SftShard, prepare: Preparation | None = None) -> None:
-    if prepare is not None:
-        prepare()
+def _load_shared_tools(shard: SftShard) -> None:
     load_tools(shard.plan)
     if shard.plan.screen is not None:
         shard.plan.screen.tagger.benchmarks  # noqa: B018
@@ -259,7 +250,7 @@ PACKED_SFT_SHARDS = BlendShards(
     checks=PACKED_SFT_CHECKS,
     open=open_shard,
     version=VERSION,
-    prepare=_load_shared_tools,
+    load_tools=_load_shared_tools,
     metadata=_build_metadata,
     rows=lambda receipt: PackedSftFacts.from_receipt(receipt).bins,
     columns=lambda blend: packed_rows.list_column_types(blend.sft_options.pad_to_multiple > 1),

@@ -39,6 +39,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.scratch import create_scratch
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.screening.row_rules import build_row_preparation
 from dataprep_assets.pipelines.blend.stage_shards import build_in_tasks, choose_check_workers
 from dataprep_assets.pipelines.blend.table.row_table import (
     DOCUMENTS,
@@ -102,7 +103,7 @@ def _build_check_groups(blend: BlendDeclaration) -> tuple[CheckGroup, ...]:
 
 def _build_tables(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     tables = prepare_row_tables(blend, request.store, request.partitions)
-    yield from build_in_tasks(blend, request, tables, ensure_row_table)
+    yield from build_in_tasks(blend, request, tables, ensure_row_table, build_row_preparation(blend))
 
 
 def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
