@@ -7,7 +7,7 @@ a file per dataset, and only newer ones are read. The file may be deleted at any
 Entry points: `read_history`, `DatasetHistory`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -266,7 +266,7 @@ def _read_checks(
         if not _is_new(record, kept_evaluations):
             new: tuple[list[_Evaluation], bool] = ([], True)
         elif record.run_id == single_run:
-            new = (list(_to_evaluations([record])), True)
+            new = (_list_evaluations(record), True)
         else:
             new = _read_evaluations(instance, key, kept_evaluations)
         if extended := _extend(kept_evaluations, new, MAX_EVALUATIONS):
@@ -288,17 +288,18 @@ def _read_evaluations(
             return evaluations, True
         # A step that is repeated within a run evaluates its checks again.
         if not evaluations or not record.run_id or record.run_id != evaluations[-1][-1]:
-            evaluations += _to_evaluations([record])
+            evaluations += _list_evaluations(record)
         if len(evaluations) >= MAX_EVALUATIONS:
             break
     return evaluations, False
 
 
-def _to_evaluations(records: Iterable[Any]) -> Iterator[_Evaluation]:
-    """Yield the evaluations in Dagster's records; a planned evaluation has no result yet."""
-    for record in records:
-        if isinstance(evaluation := record.evaluation, dg.AssetCheckEvaluation):
-            yield record.id, record.create_timestamp, evaluation.passed, evaluation.severity.value, record.run_id
+def _list_evaluations(record: Any) -> list[_Evaluation]:
+    """Return the evaluation in one of Dagster's records; empty for a planned evaluation, which has no result yet."""
+    evaluation = record.evaluation
+    if not isinstance(evaluation, dg.AssetCheckEvaluation):
+        return []
+    return [(record.id, record.create_timestamp, evaluation.passed, evaluation.severity.value, record.run_id)]
 
 
 def _iterate_evaluations(instance: dg.DagsterInstance, key: dg.AssetCheckKey, limit: int) -> Iterator[Any]:
