@@ -26,7 +26,7 @@ VOCABULARY = {"[UNK]": 0, "good": 1, "bad": 2, "word": 3}
 
 
 def train_fasttext(folder: Path) -> Path:
-    """Train a model that tells two vocabularies apart, and return its file."""
+    """Train a model that distinguishes two vocabularies, and return its file."""
     import fasttext  # type: ignore[import-untyped]
 
     lines = folder / "lines.txt"

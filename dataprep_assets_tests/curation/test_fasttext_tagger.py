@@ -17,7 +17,7 @@ from dataprep_assets_tests.messages import raises
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a model that tells two vocabularies apart."""
+    """Return a model that distinguishes two vocabularies."""
     return train_fasttext(tmp_path_factory.mktemp("model"))
 
 

@@ -198,7 +198,7 @@ def test_a_bucket_that_cannot_be_reached_stops_no_other_page(site: Site, tmp_pat
 
 
 class Cluster:
-    """A project in a bucket, of which each pod writes the site with an empty folder."""
+    """A project in a bucket. Each pod writes its site with an empty folder."""
 
     def __init__(self, site: Site, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.site, self.client, self.bucket = site, new_client(url), new_bucket(url)

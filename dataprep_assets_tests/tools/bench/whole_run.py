@@ -186,7 +186,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m dataprep_assets_tests.tools.bench.whole_run", description=(__doc__ or "").splitlines()[0]
     )
     add_corpus_arguments(parser)
-    parser.add_argument("--no-script", action="store_true", help="measure ours alone")
+    parser.add_argument("--no-script", action="store_true", help="measure only `dataprep run`")
     parser.add_argument("--json", type=Path, help="also write all measurements here")
     return parser.parse_args(argv)
 

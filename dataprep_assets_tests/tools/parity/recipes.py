@@ -2,8 +2,9 @@
 
 Each recipe decides about the same documents as the published pipeline. Datatrove runs its filters as installed, with
 the words of spaCy and of the other libraries. A clone of mlfoundations/dclm runs the heuristics of `dclm`, without its
-steps that need an address or a model. English recipes get all documents, and `fineweb2` those of each language. The
-programs' packages are installed apart, into `build/parity/`, datatrove's with our versions of the libraries.
+steps that need an address or a model. English recipes get all documents, and `fineweb2` gets the
+documents of each language. The programs' packages are installed into `build/parity/`, datatrove's with our versions of
+the libraries.
 
 If a decision differs, the program decides again with our definitions, one more at a time. The first one after which
 both decide alike is the cause. The exit code is 1 if a document differs without a cause.
