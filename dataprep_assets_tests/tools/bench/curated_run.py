@@ -7,6 +7,9 @@ addresses. `filters` has three taggers, two rules and near-duplicates.
 
 After each build, `dataprep site` writes all pages, then none. Both runs also start, load the declarations and compare
 the state, so the pages cost the difference.
+
+The pages show samples of a fixed size, so their share falls with the size of the corpus. `--documents` invents the
+texts of a larger corpus, and `--variants` builds only some variants.
 """
 
 import argparse
@@ -21,7 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.errors import count_of
 from dataprep_assets_tests.tools.bench.invented_text import sentence, vocabulary
+from dataprep_assets_tests.tools.bench.languages import write_languages
 from dataprep_assets_tests.tools.bench.runner import measure
 from dataprep_assets_tests.tools.bench.whole_run import (
     DATASET,
@@ -104,8 +109,12 @@ def _build_variant(name: str, attributes: Mapping[str, Any], scratch: Path) -> V
 def render(corpus: str, results: Mapping[str, Sequence[VariantCost]]) -> str:
     """Return the measurements of a corpus as text."""
     seconds = {name: statistics.median(cost.build for cost in costs) for name, costs in results.items()}
-    lines = [f"{corpus}: CPU-seconds of `dataprep run`, medians of {len(results['plain'])} rounds"]
+    rounds = len(next(iter(results.values())))
+    lines = [f"{corpus}: CPU-seconds of `dataprep run`, medians of {count_of(rounds, 'round')}"]
     for name, value in seconds.items():
+        if "plain" not in seconds:
+            lines.append(f"  {name:<12}{value:>8.1f}")
+            continue
         ratio, target = value / seconds["plain"], TARGETS.get(name)
         goal = "" if target is None else f"at most {target}: {'met' if ratio <= target else 'NOT MET'}"
         lines.append(f"  {name:<12}{value:>8.1f}  {ratio:>6.2f} times plain  {goal}".rstrip())
@@ -126,11 +135,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m dataprep_assets_tests.tools.bench.curated_run", description=(__doc__ or "").splitlines()[0]
     )
     add_corpus_arguments(parser)
+    parser.add_argument("--documents", type=int, help="invent a corpus of 8 training files with this many documents")
+    parser.add_argument("--variants", nargs="+", choices=list(_VARIANTS), default=list(_VARIANTS))
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-", dir=arguments.scratch) as folder:
+        if arguments.documents is not None:
+            arguments.data = Path(folder) / "invented texts"
+            write_languages(arguments.data, files=8, documents_a_file=arguments.documents)
         for corpus, data in list_corpora(arguments.data, Path(folder)):
             attributes = declare_corpus(data, find_tokenizer(arguments.tokenizer), arguments.separator)
-            results: dict[str, list[VariantCost]] = {name: [] for name in _VARIANTS}
+            results: dict[str, list[VariantCost]] = {name: [] for name in arguments.variants}
             for turn in range(arguments.runs):
                 for name, runs in results.items():
                     print(f"run {turn + 1} of {arguments.runs}: {corpus}, {name}", file=sys.stderr, flush=True)
