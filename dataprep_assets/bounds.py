@@ -9,9 +9,10 @@ The files of a tokenizer are programs: an expression may run forever, a normaliz
 content may crash a library's process. Therefore they are tried in a separate process with limits (`run_limited`).
 
 Entry points: `Bounds`, `report_position`, `report_activity`, `report_progress`, `report_to`, `must_read_single_rows`,
-`parse_json`, `load_untrusted_json`, `disable_core_dumps`, `run_limited`, `limit_process`.
+`parse_json`, `load_untrusted_json`, `disable_core_dumps`, `return_freed_memory`, `run_limited`, `limit_process`.
 """
 
+import ctypes
 import json
 import os
 import re
@@ -170,6 +171,16 @@ def load_untrusted_json(text: str | bytes, **hooks: Any) -> Any:
 def disable_core_dumps() -> None:
     """Disable core dumps of this process, because they would contain documents and secret keys."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def return_freed_memory() -> None:
+    """Return freed memory to the system.
+
+    The C library of GNU keeps it, for example 200 MB after a tokenizer was loaded and compared. Does nothing with
+    other libraries.
+    """
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
 
 
 def run_limited(

@@ -29,7 +29,7 @@ from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.bounds import Bounds, disable_core_dumps
+from dataprep_assets.bounds import Bounds, disable_core_dumps, return_freed_memory
 from dataprep_assets.errors import BoundError, WorkerDiedError
 from dataprep_assets.execution.run_task import (
     DEATHS,
@@ -189,6 +189,7 @@ def preload_modules() -> None:
     if len(os.listdir("/proc/self/task")) > 1:
         os.execv(sys.executable, sys.orig_argv)
     gc.collect()
+    return_freed_memory()
     gc.freeze()  # a collection in a fork would otherwise write to, and thus copy, all pages with objects
 
 

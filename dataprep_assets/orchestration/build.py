@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import dagster as dg
 
+from dataprep_assets.bounds import return_freed_memory
 from dataprep_assets.engine.artifact.build import find_ancestors, group_by_build, iterate_builds
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.checks.check import NO_RETRACTED
@@ -190,6 +191,7 @@ def _build_step(
                         for listener in listeners:
                             listener.failed(spec, reason)
                         raise
+        return_freed_memory()
         yield dg.Output(None)
 
     return step

@@ -1,6 +1,7 @@
 """Processes beyond their limits are ended, retried once and named; and signals that a command's watcher forwards."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.bounds import MEMORY, STALL, Bounds, parse_json
+from dataprep_assets.bounds import MEMORY, STALL, Bounds, parse_json, return_freed_memory
 from dataprep_assets.errors import BoundError, ConfigError
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
@@ -257,3 +258,18 @@ def test_a_json_text_is_parsed_within_its_limits() -> None:
         parse_json(b" " * 30, 20)
     with raises(ValueError, 4_194_304):
         parse_json(b"[" + b"1," * 5_000_000 + b"1]", 1 << 30)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries have no function for it")
+def test_freed_memory_is_returned_to_the_system() -> None:
+    blocks = [bytes(1_000) for _ in range(100_000)]
+    # Keep some blocks, because the library itself returns free memory at the end of the heap.
+    kept_blocks = blocks[::100]
+    blocks.clear()
+    before = measure_process(os.getpid())
+    return_freed_memory()
+    after = measure_process(os.getpid())
+    assert before is not None
+    assert after is not None
+    assert before[0] - after[0] > 50 * MIB
+    assert len(kept_blocks) == 1_000
