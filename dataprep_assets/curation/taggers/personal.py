@@ -70,27 +70,33 @@ _IBAN_LENGTHS = {
 _LENGTH = {country: length for length, countries in _IBAN_LENGTHS.items() for country in countries}
 
 _CARD = re.compile(
-    # Reject a number in groups that is followed by a further group of digits, because it is then part of a longer
+    # Reject a number in groups that is next to a further group of digits, because it is then part of a longer
     # number. Only the expiry date of the card, which has a slash, may follow.
-    r"\d(?<![\dA-Za-z_./-]\d)(?:\d{12,18}|\d{3}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?(?!\1\d(?!\d?/\d))"
+    r"\d(?<![\dA-Za-z_./-]\d)(?<![\dA-F]{4} \d)"
+    r"(?:\d{12,18}|\d{3}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?(?!\1\d(?!\d?/\d))"
     r"|(?<=3)\d{3}([ -])\d{6}\2\d{4,5}(?!\2\d(?!\d?/\d)))(?![.]\d|[\dA-Za-z_])"
 )
+_BEFORE_VALUE = re.compile(r"(?:[A-Za-z_]\(|\d, ?)\Z")
+_NEXT_VALUE = re.compile(r", ?-?\d")
+"""Text before and after a number in code: an argument of a function, or a value in a list."""
 _V4 = re.compile(r"\d(?<![\w.]\d)\d{0,2}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)")
 _V6 = re.compile(r"[0-9A-Fa-f](?:(?<![\w:.].)|(?<=IPv6:.))[0-9A-Fa-f]{0,3}:[0-9A-Fa-f:]{3,35}[0-9A-Fa-f](?![\w:])")
 _V6_PART = re.compile(r":[0-9A-Fa-f:]{3}")
 """Part of every match of `_V6`. Few texts contain it."""
 
 _HOST_WORD = re.compile(
-    r"(?i:\b(?:ip(?:v4)?|addr(?:ess)?(?:es)?|hosts?|hostname|servers?|dns|nameservers?|clients?|peers?|proxy|gateway|"
+    r"(?i:\b(?:(?<!\.)ip(?:v4)?|cidr|addr(?:ess)?(?:es)?|hosts?|hostname|servers?|dns|nameservers?|clients?|peers?|proxy|gateway|"
     r"subnet|network|routers?|range|ping|traceroute|whois|from|src|dst|remote|endpoint|login|connect(?:ed|ion)?)\b|_ip\b)"
     r"[^\n]{0,24}\Z"
 )
 """A word before an address."""
 _HOST_END = re.compile(r":\d{2,5}(?!\d)|/(?:8|[12]\d|3[0-2])(?!\d)| - - \[")
 """Port, network, or a further part of a log line after an address."""
+_MIN_LARGE = 64
+"""The first number that is too large for the number of a section."""
 _VERSION_WORD = re.compile(
     r"(?i:\b(?:v\d*|versions?|releases?|policy|upgraded?|updated?|standards|sections?|revert|reset|changes|bump|deps)\b)"
-    r"[^\n]{0,32}\Z|[<>=~^]=? ?\Z|[A-Za-z]-\Z"
+    r"[^\n]{0,32}\Z|[<>=~^]=? ?\Z|[A-Za-z]-\Z|\d\.\d+ (?:to|->) \Z"
 )
 """A word or sign before a version or the number of a section."""
 
@@ -116,14 +122,20 @@ _RUN = re.compile(
 """Groups of digits with separators, which may be a phone number."""
 _HYPHENS = "\u2010\u2011\u2012"
 """Hyphen, non-breaking hyphen and figure dash, which also separate groups of digits."""
-_DATE = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2,4}|\d{4}([./-])\d{1,2}\2\d{1,2}")
+_DATE = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2,4}|\d{4}([./-])\d{1,2}\2\d{1,2}|(?:1[5-9]|20)\d\d-(?:1[5-9]|20)\d\d")
+"""A date, or two years."""
+_PAGES = re.compile(r"\d{3}-\d{3} ")
+"""The beginning of pages before a year, such as `512-550 (2012`."""
 _PHONE_WORD = re.compile(
-    r"(?i:\b(?:t[eé]l(?:[eé]f?\w*)?|tlf|tfno|(?:tele)?phones?|fax|mobil\w*|cell(?:phone|ular)|handy|gsm|whatsapp|puhelin\w*|"
+    r"(?i:\b(?:t[eé]l(?:[eé](?:f\w*)?)?|tlf|tfno|(?:t[eé]l[eé])?phones?|fax|mobil\w*|cell(?:phone|ular)|handy|gsm|whatsapp|puhelin\w*|"
     r"soita\w*|numeroon|anruf\w*|rufen|appel\w*|joindre|chiam\w*|ll[aá]m\w*|lig(?:ue|ar)|dzwoni\w*|ring|bel|звон\w*|"
     r"тел\w*)\b|电话|電話|手机|致电|फ़ोन|फोन|전화)\.?(?:(?!\. )[^\d\n]){0,24}\Z"
 )
 """A word before a phone number, in several languages."""
-_COUNTRY = re.compile(r"1|7|2[07]|3[0-469]|4[013-9]|5[1-8]|6[0-6]|8[1246]|9[0-58]|[2-9]\d\d")
+_COUNTRY = re.compile(
+    r"1|7|2[07]|3[0-469]|4[013-9]|5[1-8]|6[0-6]|8[1246]|9[0-58]|2(?:1[12368]|[2-6]\d|9[0-17-9])|3[578]\d|42[013]|"
+    r"5[09]\d|6(?:[78]\d|9[0-2])|8[05-8]\d|9[679]\d"
+)
 """A country code of E.164."""
 _SHAPES = frozenset({(1, 3, 3, 2, 2), (1, 3, 2, 2, 2), (1, 3, 2, 3, 2), (1, 3, 3, 4)})
 """Numbers of digits in the groups of a national number after a separate 0 or 8."""
@@ -198,6 +210,9 @@ def find_cards(text: str, starts: Starts = ANYWHERE) -> Iterator[Span]:
     """Yield payment card numbers with a valid issuer, length and check digit."""
     for match in _find_matches(_CARD, text, starts.get("card")):
         digits = re.sub(r"[ -]", "", match[0])
+        # Leave out numbers in code, such as the seeds of random numbers.
+        if _BEFORE_VALUE.search(text, max(match.start() - 3, 0), match.start()) or _NEXT_VALUE.match(text, match.end()):
+            continue
         if _is_issued(digits) and _is_luhn_valid(digits):
             yield match.span()
 
@@ -205,7 +220,8 @@ def find_cards(text: str, starts: Starts = ANYWHERE) -> Iterator[Span]:
 def _is_issued(digits: str) -> bool:
     length, four = len(digits), int(digits[:4])
     if digits[0] == "4":
-        return length in (13, 16, 19)
+        # Leave out Visa's rare numbers of 19 digits, because integers of 64 bits also have 19.
+        return length in (13, 16)
     if digits[:2] in ("34", "37"):
         return length == 15
     if digits[:2] in ("36", "38", "39") or 3000 <= four <= 3059:
@@ -240,12 +256,16 @@ def _is_version(text: str, match: re.Match[str]) -> bool:
     """Return whether four numbers are more likely a version or the number of a section than an address."""
     before, after = text[max(0, match.start() - 40) : match.start()], text[match.end() : match.end() + 6]
     line = before[before.rfind("\n") + 1 :]
-    if _HOST_END.match(after) or line.endswith(("[", "//", "@")):
+    numbers = [*map(int, match[0].split("."))]
+    # Standards write the numbers of their sections in brackets.
+    has_small_numbers = max(numbers) < _MIN_LARGE
+    is_network = after[:1] != "/" or not has_small_numbers or numbers[-1] == 0
+    if (is_network and _HOST_END.match(after)) or line.endswith(("//", "@") if has_small_numbers else ("[", "//", "@")):
         return False
     if _VERSION_WORD.search(line):
         return not line.endswith("_ip=")
-    # Versions begin with a small number, but few addresses do.
-    return int(match[0].partition(".")[0]) < 24 and _HOST_WORD.search(line) is None
+    # Versions begin with a small number, and sections have only small ones, but few addresses do.
+    return (numbers[0] < 24 or has_small_numbers) and _HOST_WORD.search(line) is None
 
 
 def _is_global(address: IPv4Address | IPv6Address) -> bool:
@@ -290,15 +310,22 @@ def _list_parts(run: str) -> Iterator[tuple[int, str]]:
 def _is_phone(text: str, start: int, phone: str) -> bool:
     groups = _GROUP.findall(phone)
     digits = "".join(groups)
-    if "+" in phone[:2]:
-        # An international number has at most 15 digits (E.164). Fewer than 8 digits are too few for a phone number.
-        return digits[0] != "0" and 8 <= len(digits) <= 15 and not _BEFORE_PLUS.match(text, max(start - 1, 0), start)
-    if not 7 <= len(digits) <= 17 or _BEFORE.search(text, max(start - 2, 0), start):
-        return False
-    if _AFTER.match(text, start + len(phone)) or any(map(_DATE.fullmatch, phone.split(" "))):
+    # Reject binary numbers.
+    if set(digits) <= {"0", "1"}:
         return False
     # Periods separate all groups or none, as in the numbers of versions and sections.
     if "." in phone and any(separator in phone for separator in " -/("):
+        return False
+    if "+" in phone[:2]:
+        # An international number has at most 15 digits (E.164), and 11 in North America. In one piece, fewer than 9
+        # digits are rarely a phone number. Other numbers with a sign have a decimal point or comma.
+        is_complete = len(digits) == 11 if digits[0] == "1" else (8 if len(groups) > 1 else 9) <= len(digits) <= 15
+        is_decimal = _AFTER_PLUS.match(text, start + len(phone)) or ("." in phone and not _COUNTRY.fullmatch(groups[0]))
+        is_part = _BEFORE_PLUS.match(text, max(start - 1, 0), start)
+        return is_complete and _COUNTRY.match(digits) is not None and not is_decimal and not is_part
+    if not 7 <= len(digits) <= 17 or _BEFORE.search(text, max(start - 2, 0), start):
+        return False
+    if _AFTER.match(text, start + len(phone)) or any(map(_DATE.fullmatch, phone.split(" "))):
         return False
     # Look for a word last, because this takes longer.
     if _has_national_form(phone, digits, groups):
@@ -312,10 +339,12 @@ def _is_phone(text: str, start: int, phone: str) -> bool:
 
 def _has_national_form(phone: str, digits: str, groups: list[str]) -> bool:
     lengths = tuple(map(len, groups))
-    if digits.startswith("00"):
+    if groups[0].startswith("00"):
         # Reject lists of numbers with leading zeros.
-        is_list = any(group.startswith("00") for group in groups[1:])
+        is_list = any(group.startswith("00") for group in groups[1:]) or all(group[0] == "0" for group in groups)
         return len(groups) > 2 and len(digits) >= 10 and not is_list and _COUNTRY.match(digits, 2) is not None
+    if groups[0] == "011":
+        return len(groups) > 2 and len(digits) > 10 and _COUNTRY.match(groups[1]) is not None
     if digits[0] == "0":
         if groups[0] == "0":
             return lengths in _SHAPES and "." not in phone
@@ -324,13 +353,19 @@ def _has_national_form(phone: str, digits: str, groups: list[str]) -> bool:
         is_isbn = len(digits) == 10 and "-" in phone and _is_isbn(digits)
         numbers = [int(group) for group in groups]
         is_series = len(groups) > 2 and numbers == [*range(numbers[0], numbers[0] + len(groups))]
-        is_table_row = lengths == (3, 3, 3) and phone.count(" ") == 2
-        is_other = is_postal_code or is_isbn or is_series or is_table_row or ("." in phone and len(groups) == 2)
+        is_table_row = (lengths == (3, 3, 3) and phone.count(" ") == 2) or 1 in lengths[2:]
+        # Reject identifiers, because no area code is longer, and because a 0 begins only the area code.
+        is_identifier = len(groups[0]) > 6 or all(group[0] == "0" for group in groups)
+        is_identifier |= "." in phone and (len(groups) == 2 or any(group.startswith("000") for group in groups))
+        # Reject the number of an article before its year.
+        is_article = lengths == (6, 4) and groups[1][:2] in ("19", "20")
+        is_other = is_postal_code or is_isbn or is_series or is_table_row or is_identifier or is_article
         return 9 <= len(digits) <= 12 and 2 <= len(groups) <= 5 and not is_other
     is_bracketed, has_hyphen = phone[0] in "(（", "-" in phone
     if lengths[-3:] == (3, 3, 4) and lengths[:-3] in ((), (1,)) and "/" not in phone:
         *trunk, area, exchange, _ = groups
-        if phone.count(" ") == 2 and not trunk:
+        # Reject rows of tables, and pages before a year.
+        if not trunk and (phone.count(" ") == 2 or _PAGES.match(phone)):
             return False
         return trunk in ([], ["1"]) and area[0] in "23456789" and (exchange[0] in "23456789" or bool(trunk))
     if lengths in ((2, 4, 4), (2, 5, 4)):  # Brazil
@@ -344,10 +379,11 @@ def _has_national_form(phone: str, digits: str, groups: list[str]) -> bool:
 
 _GROUP = re.compile(r"\d+")
 _BEFORE_PLUS = re.compile(r"[0-9A-Za-z_+~]")
+_AFTER_PLUS = re.compile(r"[.,]\d|(?!x\d{1,6}\b)[A-Za-z_]")
 _BEFORE = re.compile(r"(?:[0-9A-Za-z_.,/+#$%€£*~-]|\d:)\Z")
 """Characters before a number that is no phone number."""
-_AFTER = re.compile(r"[A-Za-z_%]|[.,:/-]\d|-[A-Za-z]")
-"""Text after a number that is no phone number."""
+_AFTER = re.compile(r"(?!x\d{1,6}\b)[A-Za-z_%]|[.,:/-]\d|-[A-Za-z]")
+"""Text after a number that is no phone number. An extension such as `x123` may follow."""
 
 
 def _trim_phone(text: str, start: int, phone: str) -> Span:
@@ -396,7 +432,7 @@ def measure_texts(split: "SplitTexts") -> list[list[int]]:
 TAGGER = TextTagger.with_measures(
     columns=dict.fromkeys(KINDS, "integer"),
     measure=measure_texts,
-    version=lambda: "5",
+    version=lambda: "6",
     planted=yield_cases,
     descriptions=_DESCRIPTIONS,
 )
