@@ -25,7 +25,7 @@ from dataprep_assets_tests.tools.bench.memory import descendants, proportional_b
 from dataprep_assets_tests.tools.bench.runner import measure
 from dataprep_assets_tests.tools.bench.whole_run import build_command, find_tokenizer
 
-TARGET = 2 << 30
+TARGET = 2_000_000_000
 """The maximum bytes of all processes at a time."""
 DATASET = "chats"
 _FILES, _ITEMS, _ITEM_WORDS, _SENTENCES = 8, 1_000, 20, 50_000
@@ -153,7 +153,7 @@ def render(count: int, memory: StepMemory) -> str:
     lines += [
         f"  {name:<22}" + "".join(f"{value / 1e6:>8,.0f}" for value in peaks) for name, peaks in memory.peaks.items()
     ]
-    return "\n".join([*lines, f"  at most {TARGET >> 30} GiB in all: {'met' if peak <= TARGET else 'MISSED'}"])
+    return "\n".join([*lines, f"  at most {TARGET / 1e9:g} GB in all: {'met' if peak <= TARGET else 'MISSED'}"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
