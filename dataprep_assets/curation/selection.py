@@ -43,9 +43,14 @@ Formats of other packages may define further reasons, so a reason that is not in
 """
 
 
+def is_bad_row(reason: str) -> bool:
+    """Return whether a reason in the ledger of a stream is a defect of the row."""
+    return reason not in FILTERED
+
+
 def count_bad_rows(dropped_counts: Mapping[str, int]) -> Counter[str]:
     """Return the counts of bad rows among the counts by reason in the ledger of a stream."""
-    return Counter({reason: count for reason, count in dropped_counts.items() if count and reason not in FILTERED})
+    return Counter({reason: count for reason, count in dropped_counts.items() if count and is_bad_row(reason)})
 
 
 @dataclass(frozen=True, kw_only=True)

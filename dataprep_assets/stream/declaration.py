@@ -3,6 +3,7 @@
 The field descriptions are the YAML reference. Paths are resolved against the folder of the YAML and do not enter keys.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -10,6 +11,8 @@ from pydantic import Field, model_validator
 
 from dataprep_assets.engine.yaml.declaration import Attribution, resolve_path
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.sources.readers.read_options import MAX_RECORD_BYTES
 from dataprep_assets.stores.connect import BUCKET_URL, Access
 
@@ -281,3 +284,34 @@ class BadRecordPolicy(DeclarationModel):
         if self.policy == "fail" and self.budget != type(self).model_fields["budget"].default:
             raise ValueError("`budget` has no effect with `policy: fail`. Remove it, or set `policy: drop`")
         return self
+
+
+def find_exceeded_budget(
+    policy: Literal["fail", "drop"],
+    budget: float,
+    store: ArtifactStore,
+    artifact: Artifact,
+    is_bad: Callable[[str], bool],
+) -> float | None:
+    """Return the budget if a finished artifact exceeds it, so that its next build fails; otherwise None.
+
+    The budget does not change bytes, so a larger one keeps a finished artifact. Therefore it is part of an artifact's
+    key only if this function returns it.
+
+    Args:
+        policy: The action for bad records. With `fail`, no artifact has dropped any.
+        budget: The maximum share of dropped rows.
+        store: The store of the artifact.
+        artifact: The artifact, whose receipt has a ledger.
+        is_bad: Returns whether rows that are dropped for a reason use up the budget.
+    """
+    if policy == "fail":
+        return None
+    try:
+        receipt = store.receipt(artifact)
+    except (DataprepError, OSError):
+        return None
+    if receipt is None or receipt.ledger is None:
+        return None
+    bad_rows = sum(count for reason, count in receipt.ledger.dropped.items() if is_bad(reason))
+    return budget if bad_rows > budget * receipt.ledger.rows_in else None

@@ -95,6 +95,7 @@ class TokenShard:
         retracted: Ids of the plan's retraction list that apply to the shard, as far as is known before the build. With
             these ids, the key is the finished shard's key.
         ruled_out: The rows of the files that the dataset's selection drops; None if there is no selection.
+        exceeded_budget: The budget, if the finished shard exceeds it (`find_exceeded_budget`).
     """
 
     artifact: Artifact
@@ -107,6 +108,7 @@ class TokenShard:
     salt: str = ""
     retracted: tuple[str, ...] = ()
     ruled_out: DroppedRows | None = None
+    exceeded_budget: float | None = None
 
     @property
     def directory(self) -> Path:
@@ -130,7 +132,9 @@ class TokenShard:
         # The key omits the reasons for dropping rows, because they do not change the shard's bytes.
         ruled_out = "" if self.ruled_out is None else self.ruled_out.digest
         options = [self.megatron, self.salt, list(self.retracted), ruled_out]
-        return digest_value(["token_bins", VERSION, self.plan.key_parts(), self.budget, files, options])
+        # Add the budget only if it is exceeded, because it does not change the shard's bytes.
+        exceeded = [] if self.exceeded_budget is None else [self.exceeded_budget]
+        return digest_value(["token_bins", VERSION, self.plan.key_parts(), files, options, *exceeded])
 
     @property
     def staging_key(self) -> str:
@@ -154,7 +158,7 @@ class TokenShard:
                 **stream,
                 "stream_version": version,
                 "bad_records.policy": policy,
-                "bad_records.budget": self.budget,
+                "bad_records.budget": self.exceeded_budget,
                 **{name: limit for file in self.files for name, limit in file.limits.items()},
                 "megatron": self.megatron,
                 "salt": self.salt or None,
@@ -245,7 +249,8 @@ def encode_piece(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) -
 
 def complete_shard(shard: TokenShard, parts: Iterable[EncodedPart]) -> TokenShard:
     """Return the shard with the retracted ids that its encoded files contained, and so with its final key."""
-    return replace(shard, retracted=tuple(sorted({document_id for part in parts for document_id in part.retracted})))
+    retracted = tuple(sorted({document_id for part in parts for document_id in part.retracted}))
+    return replace(shard, retracted=retracted, exceeded_budget=None)
 
 
 def seal_shard(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> Receipt:

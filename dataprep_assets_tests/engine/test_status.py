@@ -173,7 +173,7 @@ def test_each_layer_names_its_own_change_once_the_layers_before_it_are_built(cor
         (
             {"bad_records": {"policy": "drop", "budget": 0.5}},
             SHARD,
-            "bad_records.policy was fail, now drop (and 1 more)",
+            "bad_records.policy was fail, now drop",
         ),
         (
             {"bad_records": {"max_record_bytes": 1 << 20}},

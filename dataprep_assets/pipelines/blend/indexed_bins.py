@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dataprep_assets.curation.selection import is_bad_row
 from dataprep_assets.engine.checks.check import (
     FILES_INTACT,
     Check,
@@ -27,6 +28,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.stream import build_stream_plan
+from dataprep_assets.stream.declaration import find_exceeded_budget
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.separators import boundaries_match
 from dataprep_assets.stream.shard_job import build_token_bins
@@ -144,6 +146,9 @@ def prepare_indexed_bins_shards(
                 sizes=(planned_shard.total_bytes,),
                 megatron=True,
                 salt=blend.force,
+                exceeded_budget=find_exceeded_budget(
+                    blend.bad_records.policy, blend.bad_records.budget, store, artifact, is_bad_row
+                ),
             )
         )
     return shards

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.dropped_rows import DroppedRows
 from dataprep_assets.curation.retractions import find_listed, find_unplanned_retracted, read_retracted_ids
+from dataprep_assets.curation.selection import is_bad_row
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.engine.checks.check import (
@@ -46,6 +47,7 @@ from dataprep_assets.pipelines.corpus.declaration import COMBINED_BINS, CorpusDe
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import SNAPSHOT, estimate_readings, refetch_shards
 from dataprep_assets.pipelines.corpus.source.source_parts import build_shard_fetches, load_source_parts
+from dataprep_assets.stream.declaration import find_exceeded_budget
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.reencoding import load_plan_encoder
 from dataprep_assets.stream.stream_index import IndexedShard, describe_index, list_current_retractions
@@ -260,6 +262,9 @@ def plan_token_shards(
                 # already drops retracted rows.
                 retracted=() if corpus.selects else list_current_retractions(store, artifact, plan.retracted_ids),
                 ruled_out=ruled_out,
+                exceeded_budget=find_exceeded_budget(
+                    corpus.bad_records.policy, corpus.bad_records.budget, store, artifact, is_bad_row
+                ),
             )
         )
     return shards

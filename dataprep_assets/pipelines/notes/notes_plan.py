@@ -8,9 +8,11 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.tensorflow.example import ABSENT
+from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.patient_key import digest_key
+from dataprep_assets.pipelines.notes.reading import EMPTY, MISSING_METADATA
 from dataprep_assets.pipelines.notes.retractions import read_entries
 from dataprep_assets.stream.token_stream import StreamPlan
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
@@ -35,6 +37,12 @@ class NotesPlan:
     key: bytes = field(repr=False)
     retracted: frozenset[bytes] = field(default=frozenset(), repr=False)
 
+    def is_bad(self, reason: str) -> bool:
+        """Return whether notes that are dropped for a reason use up the budget of bad records."""
+        return reason not in (EMPTY, RETRACTED) and (
+            reason != MISSING_METADATA or self.notes.template.missing != "drop"
+        )
+
     @property
     def settings(self) -> dict[str, Any]:
         """Settings that determine the bytes of a cohort, by readable names."""
@@ -44,6 +52,8 @@ class NotesPlan:
         declared_settings = notes.model_dump(
             mode="json",
             include={"row_length", "long_notes", "order", "packing", "splits", "layout", "bad_records"},
+            # Leave out the budget, because it does not change the rows.
+            exclude={"bad_records": {"budget"}},
         )
         return declared_settings | {
             "template": notes.template.key_parts(),

@@ -22,7 +22,7 @@ _TABLES = ("parquet", "arrow")
 def format_budget_advice(bad_rows: int, rows: int) -> str:
     """Return the remedy for more bad rows than the budget allows: a larger budget, rounded up to thousandths."""
     budget = math.ceil(1000 * bad_rows / rows) / 1000
-    return f"Correct the source, or set `bad_records: {{policy: drop, budget: {budget:g}}}`, which rebuilds every shard"
+    return f"Correct the source, or set `bad_records: {{policy: drop, budget: {budget:g}}}`"
 
 
 def describe_place(record: BadRecord, name: str = "") -> str:

@@ -12,10 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from dataprep_assets.curation.selection import is_bad_row
 from dataprep_assets.errors import BadRecordError, CorruptSourceError
 from dataprep_assets.integrity.receipt import find_damage
 from dataprep_assets.sources.readers.records import AbsentColumnError
 from dataprep_assets.sources.readers.rows import split_rows
+from dataprep_assets.stream.declaration import find_exceeded_budget
 from dataprep_assets.stream.shard_job import build_token_bins, ensure_shard
 from dataprep_assets.stream.token_shard import find_finished_part
 from dataprep_assets.tokenization.engines import SpecialTokens
@@ -79,6 +81,18 @@ def test_drops_above_the_budget_fail_the_shard_and_name_the_first_and_the_worst_
     with raises(BadRecordError, 3, 100, "2.0%", *first, *worst):
         build(shard_work(tmp_path / "not enough", plan, files, budget=0.02))
     assert not (tmp_path / "not enough" / "d" / "token_bins" / "train-00000").exists()
+
+
+@pytest.mark.parametrize(("budget", "exceeded"), [(0.05, None), (0.03, None), (0.02, 0.02)])
+def test_only_an_exceeded_budget_is_part_of_the_key(tmp_path: Path, budget: float, exceeded: float | None) -> None:
+    lines = write_lines(tmp_path / "one.jsonl.zst", ["a"] * 97 + [b"[]", b"{}", b'{"text": NaN}'])
+    plan = stream_plan(bad_records="drop")
+    finished = shard_work(tmp_path / "out", plan, [source(lines)], budget=0.03)
+    receipt = build(finished).receipt
+    assert find_exceeded_budget("drop", budget, finished.store, finished.artifact, is_bad_row) == exceeded
+    changed = replace(finished, budget=budget, exceeded_budget=exceeded)
+    assert (changed.recipe.find_change(receipt) is None) == (exceeded is None)
+    assert find_exceeded_budget("fail", budget, finished.store, finished.artifact, is_bad_row) is None
 
 
 def test_all_damaged_files_of_a_shard_are_named_at_once_and_the_others_are_kept(tmp_path: Path) -> None:

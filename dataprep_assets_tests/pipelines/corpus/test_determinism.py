@@ -132,7 +132,7 @@ def test_a_key_depends_on_everything_that_decides_a_byte(work: TokenShard, monke
             {"compression": None},
         )
     ]
-    keys += [replace(work, files=(file, file)).key, replace(work, budget=0.5).key]
+    keys += [replace(work, files=(file, file)).key, replace(work, exceeded_budget=0.5).key]
     monkeypatch.setattr(token_stream, "STREAM_VERSION", token_stream.STREAM_VERSION + 1)
     keys.append(work.key)
     assert len(set(keys)) == len(keys)
@@ -141,6 +141,7 @@ def test_a_key_depends_on_everything_that_decides_a_byte(work: TokenShard, monke
 def test_a_key_does_not_depend_on_paths_sampling_or_the_certificate(work: TokenShard, tmp_path: Path) -> None:
     (file,) = work.files
     same = [
+        replace(work, budget=0.5),
         replace(work, store=LocalArtifacts(tmp_path / "other")),
         replace(work, sizes=(0,)),
         replace(work, files=(replace(file, path=tmp_path / "g"),)),

@@ -55,7 +55,7 @@ def prepare_pairs_shards(
                 compression=options.compression,
                 budget=blend.bad_records.budget,
                 salt=blend.force,
-            ).with_current_retractions()
+            ).compare_existing()
         )
     return shards
 

@@ -10,7 +10,7 @@ Entry points: `PairsShard`, `build_pairs_shard`, `load_encoder`.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +213,7 @@ class _PairsBuild:
                 sources=tuple(self._sources),
             ),
             ledger=ledger,
-            recipe=replace(self._shard, retracted=retracted).recipe,
+            recipe=self._shard.finish(retracted),
         )
 
     def _read(self, source: ChatSource) -> Iterator[PreferenceRow]:

@@ -49,7 +49,8 @@ def collect_stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
     """
     identity: dict[str, Any] = {
         "stage": blend.stage,
-        "bad_records": blend.bad_records.model_dump(),
+        # Exclude the budget, because a finished shard within a larger budget has the same bytes.
+        "bad_records": blend.bad_records.model_dump(exclude={"budget"}),
         "max_rows": blend.max_rows,
         "force": blend.force,
     }

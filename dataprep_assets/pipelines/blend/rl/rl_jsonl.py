@@ -45,7 +45,7 @@ from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DuplicateR
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.removal.retracted_rows import ABOUT, no_retracted_row
-from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows, find_current_retractions, load_row_retractions
+from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows, load_row_retractions
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE
 from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
 from dataprep_assets.pipelines.blend.rl.shard import (
@@ -155,11 +155,10 @@ def prepare_rl_shards(
             rules=options.rules,
             level=blend.prove.level,
             retractions=retractions,
-            retracted=find_current_retractions(store, blend.artifact(RL_JSONL, partition), retractions),
             row_rules=load_row_rules(blend, plan.find_shard(partition)[0].dataset.name),
             screen=screen,
             duplicates=load_duplicate_rows(blend, store, partition),
-        )
+        ).compare_existing()
         for partition in partitions
     ]
 

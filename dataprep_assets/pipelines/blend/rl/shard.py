@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import orjson
@@ -33,18 +33,24 @@ from dataprep_assets.formats.row_origins import ORIGINS, write_origins
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt, Verification
 from dataprep_assets.pipelines.blend.duplicates.duplicate_rows import DuplicateRows, Partner
-from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows, RowRetractions, write_row_ids
+from dataprep_assets.pipelines.blend.removal.row_ids import (
+    ReadRows,
+    RowRetractions,
+    find_current_retractions,
+    write_row_ids,
+)
 from dataprep_assets.pipelines.blend.rl.apply_transforms import RefusedRecord, SkippedRecord, apply_transforms
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
 from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep, compose_steps
-from dataprep_assets.pipelines.blend.screening.reasons import LEFT_OUT_BY, NO_PREFERENCE, NO_PROMPT
+from dataprep_assets.pipelines.blend.screening.reasons import CHOSEN_REASONS, LEFT_OUT_BY, NO_PREFERENCE, NO_PROMPT
 from dataprep_assets.pipelines.blend.screening.row_rules import RowRules
 from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock
 from dataprep_assets.sources.readers.unreadable import ADVICE, describe_place, format_budget_advice
 from dataprep_assets.stores.files import canonical_json, digest_value, require_digest, sha256_file
+from dataprep_assets.stream.declaration import find_exceeded_budget
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing, find_unreadable_error
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.chat.messages import NOT_JSON
@@ -63,8 +69,8 @@ class RlShard:
     `budget` is the maximum share of rows that may be dropped as bad. A changed `salt` changes the key, which forces a
     rebuild. `retractions` has the kind of ids and the retraction list. `retracted` are the listed ids whose rows the
     shard has read. Before the build, they are known only from an existing shard. The key of the finished shard covers
-    the actual ids. `row_rules` drop records, and `screen` is the search for benchmark items, and
-    `duplicates` are the records to drop as duplicates, if any.
+    the actual ids. `exceeded_budget` is the budget, if the existing shard exceeds it. `row_rules` drop records,
+    `screen` is the search for benchmark items, and `duplicates` are the records to drop as duplicates, if any.
     """
 
     artifact: Artifact
@@ -82,9 +88,23 @@ class RlShard:
     level: Level = SAMPLE
     retractions: RowRetractions = field(default_factory=RowRetractions)
     retracted: tuple[str, ...] = ()
+    exceeded_budget: float | None = None
     row_rules: RowRules | None = None
     screen: RowScreen | None = None
     duplicates: DuplicateRows | None = None
+
+    def compare_existing(self) -> Self:
+        """Return a copy with the listed ids that the existing shard has read, and the budget if that exceeds it."""
+        return replace(
+            self,
+            retracted=find_current_retractions(self.store, self.artifact, self.retractions),
+            exceeded_budget=find_exceeded_budget(self.bad_records, self.budget, self.store, self.artifact, self.is_bad),
+        )
+
+    def is_bad(self, reason: str) -> bool:
+        """Return whether rows that are dropped for a reason use up the budget."""
+        rules = () if self.row_rules is None else self.row_rules.names
+        return reason not in (*CHOSEN_REASONS, *rules) and not reason.startswith(LEFT_OUT_BY)
 
     @property
     def sources(self) -> tuple[SourcePart, ...]:
@@ -146,7 +166,9 @@ class RlShard:
             for f in self.files
         ]
         ids = [self.retractions.key_parts(), list(self.retracted)]
-        policy = [self.compression, self.bad_records, self.budget, self.salt, self.rules.changes, ids]
+        policy: list[Any] = [self.compression, self.bad_records, self.salt, self.rules.changes, ids]
+        # Add the budget only if it is exceeded, because it does not change the shard's bytes.
+        policy += [] if self.exceeded_budget is None else [self.exceeded_budget]
         # Add what drops records only if it is declared, so that other shards keep their keys.
         policy += [part.key_parts() for part in (self.row_rules, self.screen, self.duplicates) if part is not None]
         return digest_value(["rl_jsonl", VERSION, self.fingerprint, policy, files])
@@ -161,7 +183,7 @@ class RlShard:
             settings={
                 "compression": self.compression,
                 "bad_records.policy": self.bad_records,
-                "bad_records.budget": self.budget,
+                **({} if self.exceeded_budget is None else {"bad_records.budget": self.exceeded_budget}),
                 **{name: limit for file in self.files for name, limit in file.limits.items()},
                 **({"force": self.salt} if self.salt else {}),
                 **{f"rl.{name}": value for name, value in self.rules.changes.items()},
@@ -315,7 +337,7 @@ def _write_shard(shard: RlShard, staged: Path) -> WrittenFiles:
             sources=tuple(tally.sources),
         ),
         ledger=ledger,
-        recipe=replace(shard, retracted=retracted).recipe,
+        recipe=replace(shard, retracted=retracted, exceeded_budget=None).recipe,
     )
 
 
@@ -578,9 +600,7 @@ def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, record: BadRecord) 
 
 
 def _check_budget(shard: RlShard, tally: _Tally) -> None:
-    # Leave out rows that the declaration drops, because they do not use up the budget.
-    chosen_reasons = {BENCHMARK, DUPLICATE, *(() if shard.row_rules is None else shard.row_rules.names)}
-    bad_rows = [entry for entry in tally.quarantine if entry["reason"] not in chosen_reasons]
+    bad_rows = [entry for entry in tally.quarantine if shard.is_bad(entry["reason"])]
     bad_count = len(bad_rows)
     if bad_count and bad_count > shard.budget * tally.rows:
         entry = bad_rows[0]

@@ -89,7 +89,7 @@ def prepare_sft_shards(
                 ),
                 budget=blend.bad_records.budget,
                 salt=blend.force,
-            ).with_current_retractions()
+            ).compare_existing()
         )
     return shards
 

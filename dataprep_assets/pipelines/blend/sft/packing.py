@@ -7,7 +7,6 @@ file), `origins.npy` (`formats/row_origins.py`: source ordinal, row, and number 
 
 import shutil
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,8 +54,8 @@ def pack_shard(shard: SftShard, verification: Verification = "full") -> Receipt:
     def write(staged: Path) -> WrittenFiles:
         return _ShardPacking(shard).write(staged)
 
-    # Update the retracted ids, because a worker that died after its commit may have built the shard with other ids.
-    shard = shard.with_current_retractions()
+    # Compare again, because a worker that died after its commit may have built the shard with other ids.
+    shard = shard.compare_existing()
     # Commit the shard before discarding its spools, because a run that is killed between these steps would otherwise
     # lose both. The next run discards the spools of a finished shard.
     receipt, _ = ensure_built(shard.recipe, shard.store, write, verification)
@@ -141,7 +140,7 @@ class _ShardPacking:
             | {"tokenizer": plan.tokenizer_digest, "chat_template": plan.template.digest},
             facts=facts.model_copy(update={"retracted": retracted}) if retracted else facts,
             ledger=ledger,
-            recipe=replace(shard, retracted=retracted).recipe,
+            recipe=shard.finish(retracted),
         )
 
     def _measure_sequences(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:

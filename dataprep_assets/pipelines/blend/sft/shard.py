@@ -25,6 +25,7 @@ from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows, RowRetract
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 from dataprep_assets.pipelines.blend.sft.source_rows import SourceRows
+from dataprep_assets.stream.declaration import find_exceeded_budget
 from dataprep_assets.tokenization.chat.messages import Conversation, Preference, Refusal, read_conversation
 from dataprep_assets.tokenization.chat.row_forms import Form
 
@@ -64,7 +65,8 @@ class ChatShard:
 
     `budget` is the maximum share of rows that may be dropped as bad. A changed `salt` changes the key, which forces a
     rebuild. `retracted` are the listed ids whose rows the shard has read. Before the build, they are known only from an
-    existing shard. The key of the finished shard covers the actual ids.
+    existing shard. The key of the finished shard covers the actual ids. `exceeded_budget` is the budget, if the
+    existing shard exceeds it.
     """
 
     read_row: ClassVar[Callable[..., Conversation | Preference | Refusal]]
@@ -77,10 +79,25 @@ class ChatShard:
     budget: float
     salt: str = ""
     retracted: tuple[str, ...] = ()
+    exceeded_budget: float | None = None
 
-    def with_current_retractions(self) -> Self:
-        """Return a copy of the shard with the listed ids that the existing shard has read."""
-        return replace(self, retracted=find_current_retractions(self.store, self.artifact, self.plan.retractions))
+    def compare_existing(self) -> Self:
+        """Return a copy with the listed ids that the existing shard has read, and the budget if that exceeds it."""
+        return replace(
+            self,
+            retracted=find_current_retractions(self.store, self.artifact, self.plan.retractions),
+            exceeded_budget=find_exceeded_budget(
+                self.plan.bad_rows,
+                self.budget,
+                self.store,
+                self.artifact,
+                lambda reason: reason not in self.plan.chosen_reasons,
+            ),
+        )
+
+    def finish(self, retracted: tuple[str, ...]) -> Recipe:
+        """Return the recipe of the finished shard, given the listed ids whose rows it has read."""
+        return replace(self, retracted=retracted, exceeded_budget=None).recipe
 
     @property
     def partition(self) -> str:
@@ -155,7 +172,8 @@ class ChatShard:
             settings={
                 **{name: value for name, value in plan_settings.items() if name not in omitted},
                 **settings,
-                "bad_records.budget": self.budget,
+                # Add the budget only if it is exceeded, because it does not change the shard's bytes.
+                **({} if self.exceeded_budget is None else {"bad_records.budget": self.exceeded_budget}),
                 "formats": [[source.format, source.compression] for source in self.sources],
                 **{name: limit for source in self.sources for name, limit in source.limits.items()},
                 "force": self.salt,

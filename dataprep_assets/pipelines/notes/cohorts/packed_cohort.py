@@ -9,7 +9,7 @@ Entry points: `PackedCohort`, `ensure_packed_cohort`.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class PackedCohort:
 
     `file` is None if the source has no file for the month, which fails only this cohort. `retracted` are the digests
     (hex) of the entries on the plan's retraction list that apply here (`retractions.find_matching_retractions`), as far
-    as known before packing.
+    as known before packing. `exceeded_budget` is the budget of bad records, if the existing cohort exceeds it.
     """
 
     artifact: Artifact
@@ -62,6 +62,7 @@ class PackedCohort:
     month: str
     file: CohortFile | None
     retracted: tuple[str, ...] = field(default=(), repr=False)
+    exceeded_budget: float | None = None
 
     @property
     def source_bytes(self) -> int:
@@ -74,11 +75,13 @@ class PackedCohort:
         digest = self.digest_cohort(sha256) if sha256 else ""
         # Add the entries only if there are any, because the retraction list must not change the keys of months to which
         # no entry applies.
-        retracted_entry = {"retracted": summarize_entries(self.retracted)} if self.retracted else {}
+        entries: dict[str, Any] = {"retracted": summarize_entries(self.retracted)} if self.retracted else {}
+        if self.exceeded_budget is not None:
+            entries["bad_records.budget"] = self.exceeded_budget
         return Recipe.from_ingredients(
             self.artifact,
             VERSION,
-            settings={"month": self.month, **self.plan.settings, **retracted_entry},
+            settings={"month": self.month, **self.plan.settings, **entries},
             sources={"cohort": digest, **self.plan.sources},
         )
 
@@ -166,9 +169,11 @@ class _CohortWriter:
             ledger=ledger,
             # Update the recipe, because only packing determines which entries of the retraction list apply to this
             # month.
-            recipe=replace(self._cohort, retracted=find_matching_retractions(self._plan.retracted, patients)).recipe(
-                sha256
-            ),
+            recipe=replace(
+                self._cohort,
+                retracted=find_matching_retractions(self._plan.retracted, patients),
+                exceeded_budget=None,
+            ).recipe(sha256),
         )
 
     def _list_left_out(self, spool: Spool, layouts: Sequence[NoteLayout]) -> CohortPatients:

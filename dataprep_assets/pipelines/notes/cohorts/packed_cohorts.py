@@ -59,6 +59,7 @@ from dataprep_assets.pipelines.notes.retractions import (
 )
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.upstream import UpstreamPartitions
+from dataprep_assets.stream.declaration import find_exceeded_budget
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.source import list_upstream_assets, open_source
 from dataprep_assets.stream.stream_losses import configure_checks, find_tokenizer_losses
@@ -252,6 +253,13 @@ def packed_cohorts(notes: NotesDeclaration, store: ArtifactStore, months: Iterab
             month=month,
             file=files.get(month),
             retracted=find_current_retractions(store, notes.artifact(PACKED_COHORTS, month), plan.retracted),
+            exceeded_budget=find_exceeded_budget(
+                notes.bad_records.policy,
+                notes.bad_records.budget,
+                store,
+                notes.artifact(PACKED_COHORTS, month),
+                plan.is_bad,
+            ),
         )
         for month in chosen_months
     ]

@@ -26,7 +26,6 @@ from dataprep_assets.pipelines.notes.note_tokens import join_for_encoding, split
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.reading import (
     DIGEST_BYTES,
-    EMPTY,
     MISSING_METADATA,
     DroppedNote,
     Note,
@@ -58,7 +57,7 @@ class DropCounter:
     def __init__(self, plan: NotesPlan, month: str) -> None:
         self._policy, self._budget = plan.notes.bad_records.policy, plan.notes.bad_records.budget
         # Only `template.missing`, not the policy for bad records, decides how missing metadata is handled.
-        self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
+        self._plan = plan
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
         # Collect the first rejected notes, the number of rejected notes and the remedies, so that a single error can
@@ -72,7 +71,7 @@ class DropCounter:
 
     def drop(self, note: DroppedNote) -> None:
         """Count a dropped note; if the policy is to fail, store its position for the error of `require_none`."""
-        if note.reason not in self._harmless:
+        if self._plan.is_bad(note.reason):
             if self._policy == "fail" or note.reason in self._always_fails:
                 self._refuse(note)
                 return
@@ -115,7 +114,7 @@ class DropCounter:
         # Check for rejected notes again, because notes whose headers are too long are found only when the rows are laid
         # out, after `fill_spool`.
         self.require_none()
-        bad_counts = {reason: count for reason, count in sorted(self.dropped.items()) if reason not in self._harmless}
+        bad_counts = {reason: count for reason, count in sorted(self.dropped.items()) if self._plan.is_bad(reason)}
         if sum(bad_counts.values()) > self._budget * rows_in:
             first = self.quarantine[0]
             raise BadRecordError(

@@ -132,6 +132,8 @@ def test_bad_rows_stop_or_are_quarantined(tmp_path: Path) -> None:
     (work,) = finish_rl_shards(blend, tmp_path / "out")
     lines = (work.store.directory(work.artifact) / "quarantine.jsonl").read_bytes().splitlines()
     assert [json.loads(line)["row"] for line in lines] == [2, 4, 6]
+    wide = declare_rl_blend(tmp_path / "s", options, bad_records={"policy": "drop", "budget": 0.9}, **changes)
+    assert finish_blend(wide, tmp_path / "out")[1] == receipt
     tight = declare_rl_blend(tmp_path / "s", options, bad_records={"policy": "drop", "budget": 0.1}, **changes)
     outcome, _ = run_blend(tight, tmp_path / "out")
     refused = str(next(iter(outcome.failed.values())))

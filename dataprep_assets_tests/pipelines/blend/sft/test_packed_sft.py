@@ -15,6 +15,7 @@ import pytest
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError
 from dataprep_assets.execution.pool import TaskEngine
 from dataprep_assets.formats.row_origins import ORIGINS
+from dataprep_assets.integrity.receipt import find_damage
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE, PackPlan
 from dataprep_assets.pipelines.blend.sft.spool import get_spool_artifact
@@ -254,6 +255,21 @@ def test_more_bad_rows_than_the_budget_fail_the_shard_and_keep_the_old_one(tmp_p
     with raises(BadRecordError, 1, 5, "no_messages: 1", "rows.jsonl"):
         build_rows(tmp_path, [*ROWS[:4], {}], budget=0.1)
     assert (good.directory / PACKED).read_bytes() == whole
+
+
+@pytest.mark.parametrize(("budget", "is_fresh"), [(0.5, True), (0.2, True), (0.1, False)])
+def test_a_larger_budget_keeps_a_finished_shard_and_an_exceeded_one_fails(
+    tmp_path: Path, budget: float, is_fresh: bool
+) -> None:
+    shard = build_rows(tmp_path, [*ROWS[:4], {}], budget=0.2)
+    changed = replace(shard.work, budget=budget).compare_existing()
+    assert (changed.recipe.find_change(shard.receipt) is None) == is_fresh
+    if is_fresh:
+        assert build(changed).receipt == shard.receipt
+    else:
+        with raises(BadRecordError, 1, 5, "10.0%"):
+            build(changed)
+    assert find_damage(shard.directory, shard.receipt) == []
 
 
 def test_filtered_rows_are_not_defects(tmp_path: Path) -> None:
