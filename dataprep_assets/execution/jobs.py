@@ -186,21 +186,29 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
     """
     progress.expect(sum(job.source_bytes for job in jobs), pool.count)
     by_partition = {job.partition: job for job in jobs}
+    uncounted_bytes = {job.partition: job.source_bytes for job in jobs}
     waiting, started_partitions = deque(jobs), set[str]()
     for job in jobs:
         pool.submit(job.first_task())
 
+    def add_counts(partition: str, counts: Mapping[str, int]) -> None:
+        # Count at most the job's bytes, because a job may read some of its bytes twice, or more of a file than its own
+        # rows.
+        source_bytes = min(counts.get("source_bytes", 0), uncounted_bytes[partition])
+        uncounted_bytes[partition] -= source_bytes
+        progress.add({**counts, "source_bytes": source_bytes})
+
     def take_outcome(outcome: Outcome | None) -> Iterator[Outcome]:
         if outcome is None:
             return
-        if outcome.reused:
-            progress.add({"source_bytes": by_partition[outcome.partition].source_bytes})
+        if outcome.error is None:
+            add_counts(outcome.partition, {"source_bytes": uncounted_bytes[outcome.partition]})
         yield outcome
         by_partition[outcome.partition].release()
 
     for event in pool.events():
         if isinstance(event, TaskCounts):
-            progress.add(event.done)
+            add_counts(event.id.partition, event.done)
         elif isinstance(event, FinishedTask):
             job = by_partition[event.task.id.partition]
             started_partitions.add(job.partition)

@@ -27,6 +27,7 @@ from dataprep_assets.stores.files import require_digest, sha256_file
 from dataprep_assets.stream.token_stream import (
     EncodedPart,
     PartFiles,
+    ReadBytes,
     SourcePart,
     StreamPlan,
     find_unreadable_error,
@@ -59,7 +60,7 @@ def encode_part(
     reference_before, sampled_before = encoder.reference_documents, encoder.sampled_documents
     reader = part.read_records(plan.fields)
     counting = _CountingEncoder(plan, encoder, part)
-    bytes_before, cpu_before = 0, cpu_start
+    read_bytes, cpu_before = ReadBytes(part, reader), cpu_start
     try:
         with (
             open(files.tokens, "wb", buffering=0) as tokens_file,
@@ -80,10 +81,10 @@ def encode_part(
                     report(
                         tokens=counting.tokens - tokens_before,
                         documents=len(block.texts),
-                        source_bytes=reader.bytes_read - bytes_before,
+                        source_bytes=read_bytes.take(),
                         cpu_ms=int((cpu - cpu_before) * 1000),
                     )
-                    bytes_before, cpu_before = reader.bytes_read, cpu
+                    cpu_before = cpu
     except BadRecordError:
         # Check the digest before reporting a bad row, because the cause may be a damaged file.
         require_digest(part.label, part.digests.digest_of(sha256_file(part.path)), part.sha256, "`snapshot`")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -245,6 +245,26 @@ class SourcePart:
             reading=self.reading,
             as_json=as_json,
         )
+
+
+class _CountingReader(Protocol):
+    @property
+    def bytes_read(self) -> int: ...
+
+
+class ReadBytes:
+    """Counter of the bytes that a reader has read for the rows of a part, for the display of progress."""
+
+    def __init__(self, part: SourcePart, reader: _CountingReader) -> None:
+        self._reader = reader
+        # Do not count the first block of a range, because its bytes include all rows before the range, which are read
+        # much faster.
+        self._counted = 0 if part.first_row == 1 else None
+
+    def take(self) -> int:
+        """Return the number of bytes since the last call, or since the start."""
+        counted, self._counted = self._counted, self._reader.bytes_read
+        return 0 if counted is None else self._counted - counted
 
 
 def fetch_missing(files: Iterable[SourcePart], fetch: Fetch | None) -> None:

@@ -17,13 +17,17 @@ from dataprep_assets.integrity.receipt import Receipt
 
 @dataclass(frozen=True)
 class Piece:
-    """A partition that takes a number of seconds, fails with an error, or already exists."""
+    """A partition that takes a number of seconds, fails with an error, or already exists.
+
+    Its task reports `reported_bytes` in four parts.
+    """
 
     partition: str
     seconds: float = 0.0
     error: str = ""
     reused: bool = False
     source_bytes: int = 100
+    reported_bytes: int = 100
 
     @property
     def artifact(self) -> Artifact:
@@ -44,7 +48,7 @@ def work(piece: Piece) -> tuple[Receipt, bool]:
         die_the_first_time(Path(piece.error.removeprefix("killed once ")), None)
     if not piece.reused:
         for _ in range(4):
-            report_work(source_bytes=piece.source_bytes // 4, tokens=10)
+            report_work(source_bytes=piece.reported_bytes // 4, tokens=10)
     artifact = piece.artifact
     receipt = Receipt(
         dataset=artifact.dataset,

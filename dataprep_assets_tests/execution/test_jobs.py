@@ -100,6 +100,17 @@ def test_progress_counts_finished_and_reused_partitions() -> None:
     assert (progress.done["source_bytes"], progress.done["tokens"]) == (200, 40)
 
 
+def test_counts_of_a_partition_do_not_exceed_its_bytes_and_reach_them_at_its_end() -> None:
+    # The pieces report four times 50 bytes, four times 2 bytes and nothing.
+    pieces = [Piece("p-0", reported_bytes=200), Piece("p-1", reported_bytes=8), Piece("p-2", reported_bytes=0)]
+    progress = Progress()
+    counts: list[int] = []
+    for _ in run_tasks(jobs(pieces), workers=1, progress=progress):
+        counts.append(progress.done["source_bytes"])
+    assert counts[-1] == progress.source_bytes == 300
+    assert counts[0] == 100
+
+
 def test_leftovers_of_a_killed_run_are_removed_only_next_to_reused_artifacts(tmp_path: Path) -> None:
     pieces = [Piece("p-0"), Piece("p-1", reused=True), Piece("p-2", error="bad record")]
     left = {piece.partition: tmp_path / ".staging" / f"{piece.partition}-{'0' * 16}" for piece in pieces}

@@ -1,5 +1,6 @@
 """The document table of a blend has every source row once, with its columns and its outcome."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -11,8 +12,11 @@ from pydantic import ValidationError
 from dataprep_assets.cli.retract import _list_ids
 from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError
+from dataprep_assets.execution.run_task import connect
 from dataprep_assets.pipelines.blend.dataset import Blend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.stage_shards import SHARDS, prepare_stage_shards
 from dataprep_assets.pipelines.blend.table.blend_documents import BlendDocuments
 from dataprep_assets.pipelines.blend.table.row_table import DOCUMENTS, TabledShard, ensure_row_table, prepare_row_tables
 from dataprep_assets_tests.engine.building import build_all
@@ -384,3 +388,24 @@ def test_pretraining_blends_have_no_table(tmp_path: Path) -> None:
     assert DOCUMENTS not in [spec.name for spec in made.dataset.specs]
     with raises(ConfigError, "small_pretrain", "`tag`"):
         Blend(made.declaration).documents(made.store)
+
+
+@pytest.mark.parametrize("stage", BUILD)
+def test_shards_that_share_a_file_report_each_row_at_most_once(tmp_path: Path, stage: str) -> None:
+    made = RuledBlend(tmp_path, stage, num_shards=6)
+    specs = made.dataset.specs
+    build_all(specs[: [spec.name for spec in specs].index(SHARDS[made.declaration.stage].name)], made.store)
+    plan = load_blend_plan(made.declaration, made.store)
+    total_bytes = sum(unit.size_bytes for unit in plan.units)
+    assert all(part.rows for unit in plan.units for shard in unit.shards for part in shard.parts)
+    builds: list[tuple[Callable[[], Sequence[Any]], Callable[..., Any]]] = [
+        (lambda: prepare_stage_shards(made.declaration, made.store, plan), BUILD[stage]),
+        (lambda: prepare_row_tables(made.declaration, made.store, plan.partitions), ensure_row_table),
+    ]
+    for read_shards, build in builds:
+        counts: list[dict[str, int]] = []
+        connect(counts.append)
+        for shard in read_shards():
+            build(shard, "full", None)
+        connect(None)
+        assert 0 < sum(count.get("source_bytes", 0) for count in counts) <= total_bytes

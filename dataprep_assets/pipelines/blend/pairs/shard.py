@@ -41,7 +41,7 @@ from dataprep_assets.pipelines.blend.sft.spool import load_tools
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock
 from dataprep_assets.sources.readers.unreadable import format_budget_advice
-from dataprep_assets.stream.token_stream import Fetch, fetch_missing
+from dataprep_assets.stream.token_stream import Fetch, ReadBytes, fetch_missing
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
 from dataprep_assets.tokenization.chat.messages import Preference, Refusal, read_preference
@@ -220,8 +220,8 @@ class _PairsBuild:
         """Yield the rows of a source file, and record the outcomes of all its rows."""
         source_rows = SourceRows(self._plan, source, read_preference, self._ids)
         pairs, tokens, row_count = self._counts["pairs"], self._counts["tokens"], 0
-        read_bytes = 0
         with source_rows.open() as reader:
+            read_bytes = ReadBytes(source, reader)
             for block in reader:
                 row_count += len(block.rows) + len(block.bad)
                 self._blank += block.blank_lines
@@ -233,9 +233,8 @@ class _PairsBuild:
                 report_work(
                     tokens=self._counts["tokens"] - tokens_before,
                     documents=len(block.rows),
-                    source_bytes=reader.bytes_read - read_bytes,
+                    source_bytes=read_bytes.take(),
                 )
-                read_bytes = reader.bytes_read
         self._quarantine += source_rows.quarantine
         self._unread.update(source_rows.unread)
         self._bytes += reader.bytes_read

@@ -90,12 +90,14 @@ def estimate_readings(
 
 def _build_snapshots(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     plan = load_blend_plan(blend, request.store)
-    size = sum(plan.find_shard(partition)[1].total_bytes for partition in request.partitions)
+    shards = [plan.find_shard(partition) for partition in request.partitions]
+    # Count each file once and whole, because shards with ranges of its rows download it together.
+    sizes = {(unit.name, part.entry.relpath): part.entry.size_bytes for unit, shard in shards for part in shard.parts}
 
     def fetch(partition: str, report_bytes: Callable[[int], None]) -> tuple[Receipt, bool]:
         return build_blend_snapshot(blend, request.store, plan, partition, report_bytes)
 
-    yield from run_fetches(request.partitions, fetch, size, request.progress)
+    yield from run_fetches(request.partitions, fetch, sum(sizes.values()), request.progress)
 
 
 def build_blend_snapshot(

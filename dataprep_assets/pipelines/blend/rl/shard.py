@@ -51,7 +51,7 @@ from dataprep_assets.sources.readers.rows import RowBlock
 from dataprep_assets.sources.readers.unreadable import ADVICE, describe_place, format_budget_advice
 from dataprep_assets.stores.files import canonical_json, digest_value, require_digest, sha256_file
 from dataprep_assets.stream.declaration import find_exceeded_budget
-from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing, find_unreadable_error
+from dataprep_assets.stream.token_stream import Fetch, ReadBytes, SourcePart, fetch_missing, find_unreadable_error
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.chat.messages import NOT_JSON
 
@@ -349,12 +349,11 @@ def _write_records(
         counts_before, dropped_before = (tally.rows, tally.records), Counter(tally.dropped)
         tally.first_bad, tally.has_read, tally.fields = "", False, Counter()
         reader = part.read_rows(as_json=shard.rules.reads_json)
-        read_count = 0
+        read_bytes = ReadBytes(part, reader)
         try:
             for block in reader:
                 write(b"".join(_transform_lines(shard, part, block, steps, tally)))
-                report_work(source_bytes=reader.bytes_read - read_count, documents=len(block.rows))
-                read_count = reader.bytes_read
+                report_work(source_bytes=read_bytes.take(), documents=len(block.rows))
         except BadRecordError:
             # Verify the file first, because a damaged file must not be reported as a bad row.
             require_digest(part.label, part.digests.digest_of(sha256_file(part.path)), part.sha256, "`blend_plan`")

@@ -37,6 +37,7 @@ from dataprep_assets.pipelines.blend.sft.source_rows import SourceRows
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock, RowReader
 from dataprep_assets.stores.files import digest_value
+from dataprep_assets.stream.token_stream import ReadBytes
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, align_with_labels
@@ -199,7 +200,7 @@ class _SpoolBuild:
         )
 
     def _read_rows(self, reader: RowReader) -> None:
-        bytes_before, cpu_before = 0, time.process_time()
+        read_bytes, cpu_before = ReadBytes(self._source, reader), time.process_time()
         for block in reader:
             tokens, conversations = self._tokens, self._conversations
             for start in range(0, len(block.rows), BATCH):
@@ -209,10 +210,10 @@ class _SpoolBuild:
             report_work(
                 tokens=self._tokens - tokens,
                 documents=self._conversations - conversations,
-                source_bytes=reader.bytes_read - bytes_before,
+                source_bytes=read_bytes.take(),
                 cpu_ms=int((cpu_now - cpu_before) * 1000),
             )
-            bytes_before, cpu_before = reader.bytes_read, cpu_now
+            cpu_before = cpu_now
 
     def _drop_bad_rows(self, block: RowBlock) -> None:
         self._rows += len(block.rows) + len(block.bad)

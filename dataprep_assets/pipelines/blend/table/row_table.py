@@ -55,7 +55,7 @@ from dataprep_assets.pipelines.blend.stage_shards import SHARDS
 from dataprep_assets.sources.readers.read_options import CSV
 from dataprep_assets.sources.readers.rows import RowBlock
 from dataprep_assets.stores.files import digest_value, require_digest
-from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
+from dataprep_assets.stream.token_stream import Fetch, ReadBytes, SourcePart, fetch_missing
 from dataprep_assets.tokenization.chat.messages import OTHER_FORM, Conversation, Preference
 from dataprep_assets.tokenization.chat.rewritten_messages import list_rewritable_texts
 
@@ -276,12 +276,11 @@ class TabledShard:
         read_row = self.shard.open_reader()
         for source in self.shard.sources:
             reader = source.read_rows(as_json=self.shard.reads_json)
-            bytes_before = 0
+            read_bytes = ReadBytes(source, reader)
             for block in reader:
                 rows = self._read_block(source, block, read_row, outcomes)
                 yield rows
-                report_work(source_bytes=reader.bytes_read - bytes_before, documents=len(rows["row"]))
-                bytes_before = reader.bytes_read
+                report_work(source_bytes=read_bytes.take(), documents=len(rows["row"]))
             require_digest(source.label, source.digests.digest_of(reader.sha256), source.sha256, "its snapshot")
 
     def _read_block(
