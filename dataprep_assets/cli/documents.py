@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from dataprep_assets.engine.trace.histogram import ColumnHistogram
 
 _MAX_ROWS = 20
-_MAX_CHARACTERS, _MAX_LINES = 400, 6
-"""Maximum length of a text in the output, in characters and in lines; JSON and CSV have the whole text."""
+_MAX_CHARACTERS, _MAX_LINES = 160, 6
+"""Maximum length of a line of a text in the output, and maximum number of lines; JSON and CSV have the whole text."""
 _CONFLICTS = (
     ("--json", "--csv"),
     ("--sample", "--limit"),
@@ -105,7 +105,7 @@ def command(
         return 0
     rows = open_dataset.documents(where=where, reason=reason, split=split)
     max_rows = limit if limit is not None or as_csv or json_ or sample is not None else _MAX_ROWS
-    columns = [*table.columns, *(["text"] if text else [])]
+    columns = [*table.columns, *(["text", "text_byte"] if text else [])]
     shown_rows: Iterable[dict[str, Any]] = islice(rows if sample is None else rows.sample(sample, seed or 0), max_rows)
     shown_rows = table.add_texts(shown_rows) if text else shown_rows
     write, printed = _start_csv(columns) if as_csv else _print_json if json_ else _print_row, 0
@@ -163,27 +163,30 @@ def _print_row(row: Mapping[str, Any]) -> None:
     kept_text = f"kept, {count_of(row['tokens'], 'token')}" if row.get("tokens") is not None else "kept"
     outcome = kept_text if row["kept"] else f"dropped: {row['reason']}"
     details = {k: v for k, v in row.items() if k not in _SHOWN_COLUMNS and v is not None}
-    print(f"{row['file']}:{row['row']}  {outcome}")
+    byte = f", byte {row['text_byte']:,}" if row.get("text_byte") is not None else ""
+    print(f"{row['file']}:{row['row']}{byte}  {outcome}")
     print("    " + ", ".join(f"{name} {_format_value(value)}" for name, value in details.items()))
     if "text" in row:
         print("\n".join(f"    {line}" for line in _shorten_text(row["text"])))
 
 
 # Columns that the second line of a printed row omits, because the first line or the lines below it show them.
-_SHOWN_COLUMNS = {"file", "row", "kept", "reason", "tokens", "text"}
+_SHOWN_COLUMNS = {"file", "row", "kept", "reason", "tokens", "text", "text_byte"}
 
 
 def _shorten_text(text: str | None) -> Iterator[str]:
     """Yield the first lines of a text, and the number of remaining characters."""
     if text is None:
-        yield "no text, because the row was rejected or removed"
+        yield "no text, because the row was removed, or because its file has no lines"
         return
-    lines = text[:_MAX_CHARACTERS].splitlines(keepends=True)[:_MAX_LINES]
-    for line in lines:
+    # Cut each line, so that the first lines of a conversation are shown even if its first message is long.
+    lines = [(line, line[:_MAX_CHARACTERS]) for line in text.splitlines(keepends=True)]
+    for line, start in lines[:_MAX_LINES]:
         # Escape control characters, because they could change the terminal.
-        yield "| " + "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in line.rstrip("\r\n"))
-    if remaining := len(text) - sum(map(len, lines)):
-        yield f"and {count_of(remaining, 'more character')}"
+        shown_text = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in start.rstrip("\r\n"))
+        yield f"| {shown_text} …" if len(line.rstrip("\r\n")) > _MAX_CHARACTERS else f"| {shown_text}"
+    if remaining := len(text) - sum(len(start) for _, start in lines[:_MAX_LINES]):
+        yield f"and {count_of(remaining, 'more character')}: use --json to print the whole text"
 
 
 def _print_histogram(histogram: "ColumnHistogram", *, as_json: bool) -> None:

@@ -128,8 +128,14 @@ def test_texts_of_kept_and_dropped_rows_are_those_of_the_source(coast: Coast) ->
     texts = find_texts(coast)
     rows = read_rows(coast, "--where", "row > 0", "--text")
     assert len(rows) > len(texts) > 50
-    assert {(row["file"], row["row"]): row["text"] for row in rows if row["text"] is not None} == texts
-    assert {row["reason"] for row in rows if row["text"] is None} == {"bad_json", "missing_text"}
+    rejected = [row for row in rows if row["bytes"] is None]
+    assert {(row["file"], row["row"]): row["text"] for row in rows if row["bytes"] is not None} == texts
+    assert {row["reason"] for row in rejected} == {"bad_json", "missing_text"}
+    for row in rejected:
+        content = (coast.folder / "data" / row["file"]).read_bytes()
+        line = content.splitlines()[row["row"] - 1].decode()
+        assert content[row["text_byte"] :].startswith(line.encode())
+        assert row["text"] == line if row["reason"] == "bad_json" else json.loads(row["text"]) == json.loads(line)
     (sampled,) = read_rows(coast, "--reason", "ours", "--sample", "1", "--text")
     assert sampled["text"] == texts[(sampled["file"], sampled["row"])]
     said = coast("documents", "pages", "--split", "train", "--text", "--csv", "--limit", "3")
@@ -142,10 +148,16 @@ def test_a_long_text_is_shortened_and_its_control_characters_are_escaped(coast: 
     assert first.startswith("train/d.jsonl:1  kept")
     assert lines == [
         *(f"    | Line {number} of the log\\x1b[31m." for number in range(6)),
-        f"    and {len(LONG) - len(LONG[: LONG.index('Line 6')]):,} more characters",
+        f"    and {len(LONG[LONG.index('Line 6') :]):,} more characters: use --json to print the whole text",
     ]
-    said = coast("documents", "pages", "--reason", "bad_json", "--text").splitlines()
-    assert [line.strip() for line in said if "no text" in line] == ["no text, because the row was rejected or removed"]
+    (row,) = read_rows(coast, "--reason", "bad_json", "--text")
+    first, *_, text = coast("documents", "pages", "--reason", "bad_json", "--text").splitlines()
+    assert first == f"{row['file']}:{row['row']}, byte {row['text_byte']:,}  dropped: bad_json"
+    assert text.strip() == f"| {row['text']}"
+    (row,) = read_rows(coast, "--where", "file = 'train/a.jsonl' and row = 1", "--text")
+    *_, text, rest = coast("documents", "pages", "--where", "file = 'train/a.jsonl' and row = 1", "--text").splitlines()
+    assert text == f"    | {row['text'][:160]} …"
+    assert_names(rest, f"{len(row['text']) - 160:,} more characters", "--json")
 
 
 def test_a_changed_or_missing_source_file_is_an_error(coast: Coast) -> None:

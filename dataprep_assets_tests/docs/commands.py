@@ -116,7 +116,7 @@ built), [`losses`](#keys-of-losses) |
 | `documents` | dataset | `documents`, `bytes`, `sources`, `rules`, `untagged`, `over_budget`, `unprotected`; null \
 without rules |
 | `documents` with an option for rows | row | the columns of the [document table](documents.md#the-document-table); \
-with `--text`, the whole `text`, or null for a bad record |
+with `--text`, also the whole `text` (null for a removed row), and for a rejected row its offset `text_byte` |
 | `documents --plot` | dataset | [keys of `documents --plot`](#keys-of-documents---plot) |
 | `trace` | document | [trace](how-to/look-at-data.md) |
 | `verify` | artifact, then release | `artifact` or `release`, `location`, `bytes`, `defects`, `changed_inputs`; \

@@ -354,7 +354,7 @@ class DocumentTable(ABC):
 
     @abstractmethod
     def add_texts(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Yield rows with all columns, each with its text from the source as `text`; None for a bad record.
+        """Yield rows with all columns, each with its text from the source as `text`.
 
         Args:
             rows: The rows. Rows of the same file are consecutive and in ascending order.

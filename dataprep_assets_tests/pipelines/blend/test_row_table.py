@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import orjson
 import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
@@ -158,10 +159,15 @@ def test_texts_of_rows_are_the_messages_of_the_source(tmp_path: Path, stage: str
     made.run()
     table = open_table(made)
     rows = [*table.add_texts(table.rows())]
-    assert [{name: value for name, value in row.items() if name != "text"} for row in rows] == [*table.rows()]
-    assert [row["reason"] for row in rows if row["text"] is None] == [
-        "left_out_by_select" if stage == "rl" else "no_messages"
-    ]
+    plain_rows = [{name: value for name, value in row.items() if not name.startswith("text")} for row in rows]
+    assert plain_rows == [*table.rows()]
+    (refused,) = [row for row in rows if row["bytes"] is None]
+    assert (refused["reason"], refused["text"]) == (
+        "left_out_by_select" if stage == "rl" else "no_messages",
+        '{"messages": []}',
+    )
+    content = (tmp_path / "sources/first" / refused["file"]).read_bytes()
+    assert orjson.loads(content[refused["text_byte"] :].splitlines()[0]) == {"messages": []}
     texts = [row["text"] for row in rows]
     chosen, rejected = (["[chosen]"], ["[rejected]", "assistant: no"]) if stage == "pairs" else ([], [])
     question, answer = "Who sings song 0 now?", f"Bird 0. {LONG}"
@@ -190,6 +196,23 @@ def test_texts_of_changed_or_missing_sources_are_errors(tmp_path: Path) -> None:
     with raises(SourceError, "f0.jsonl", "`dataprep run small_sft`", relpath="f0.jsonl"):
         list(table.add_texts(rows))
     assert len([*table.add_texts(table.rows(where="file = 'f1.jsonl'"))]) == len(made.rows) - len(rows)
+
+
+def test_unreadable_rows_have_the_text_of_their_line_and_are_compared_with_the_table(tmp_path: Path) -> None:
+    made = RuledBlend(tmp_path, "sft", bad_records={"policy": "drop", "budget": 0.5, "max_record_bytes": 2000})
+    path = tmp_path / "sources/first/f0.jsonl"
+    lines = [b'{"messages": [{"role": "us', b"[1, 2]", b'"\xff"', b'{"text": "' + b"a" * 3000 + b'"}']
+    path.write_bytes(path.read_bytes() + b"\n".join(lines) + b"\n")
+    made.run()
+    table = open_table(made)
+    rows = [*table.rows(where="bytes is null")]
+    assert [row["reason"] for row in rows] == ["bad_json", "not_an_object", "invalid_utf8", "too_large"]
+    texts = [*table.add_texts(rows)]
+    assert [row["text"] for row in texts] == [line.decode("utf-8", "backslashreplace") for line in lines]
+    assert [path.read_bytes()[row["text_byte"] :].splitlines()[0] for row in texts] == lines
+    path.write_bytes(path.read_bytes().replace(b"[1, 2]", b"{    }"))
+    with raises(SourceError, "f0.jsonl", "`dataprep run small_sft`", relpath="f0.jsonl"):
+        list(table.add_texts(rows))
 
 
 def test_the_drops_of_changed_rules_are_predicted_from_the_table(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from dataprep_assets.engine.trace.trace import SourceText
 from dataprep_assets.errors import DataprepError, SourceError
 from dataprep_assets.fields import find_strings
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, format_partition_key, load_blend_plan
 from dataprep_assets.pipelines.blend.screening.conversation_columns import measure_rows, select_text
@@ -31,7 +32,9 @@ from dataprep_assets.pipelines.blend.table.row_table import (
     prepare_row_tables,
 )
 from dataprep_assets.sources.readers.read_options import RowRange
+from dataprep_assets.stream.raw_rows import RawRows
 from dataprep_assets.tokenization.chat.messages import REASONING_KEYS, Conversation, Preference
+from dataprep_assets.tokenization.document_ids import RowIds
 
 _Messages = Sequence[Mapping[str, Any]]
 
@@ -107,17 +110,30 @@ def _read_texts(
     """Yield rows of one file of a shard with their texts. Raises `changed` if a row differs from the table."""
     shard, ids = table.shard, table.shard.retractions.ids
     read_row = shard.open_reader()
+    source = next(source for source in shard.sources if source.label == file)
+    raw_rows: RawRows | None = None
     source_rows: Iterator[tuple[int, Mapping[str, Any]]] | None = None
     for row in rows:
-        # Only rows that are bad, removed or left out before the rules have no size.
-        if row["bytes"] is None:
+        if row["reason"] == RETRACTED:
             yield {**row, "text": None}
+            continue
+        if raw_rows is None:
+            if source.path.stat().st_size != size:
+                raise changed
+            raw_rows = RawRows(source, as_json=shard.reads_json)
+        # Only rows that are bad or left out before the rules have no size.
+        if row["bytes"] is None:
+            raw_row = raw_rows.find(row["row"])
+            if raw_row is None or (raw_row.reason or row["reason"]) != row["reason"]:
+                raise changed
+            # Only rows that cannot be read have no id.
+            row_id = None if ids is None or raw_row.values is None else _format_id(ids, raw_row.values)
+            if row.get("id") != row_id:
+                raise changed
+            yield {**row, "text": raw_row.text, "text_byte": raw_row.byte}
             continue
         # Start at the first wanted row, and read on from there for the other rows.
         if source_rows is None:
-            source = next(source for source in shard.sources if source.label == file)
-            if source.path.stat().st_size != size:
-                raise changed
             later_rows = replace(source, rows=RowRange(row["row"]))
             source_rows = _iterate_rows(later_rows.read_rows(as_json=shard.reads_json))
         number, values = next((pair for pair in source_rows if pair[0] >= row["row"]), (0, {}))
@@ -128,10 +144,14 @@ def _read_texts(
         columns = measure_rows([conversation], table.columns.dataset)
         properties = {name: column[0] for name, column in columns.items()}
         if ids is not None:
-            properties["id"] = f"{ids.hash_row(values):016x}"
+            properties["id"] = _format_id(ids, values)
         if any(row[name] != value for name, value in properties.items()):
             raise changed
         yield {**row, "text": format_row(conversation)}
+
+
+def _format_id(ids: RowIds, values: Mapping[str, Any]) -> str:
+    return f"{ids.hash_row(values):016x}"
 
 
 def _iterate_rows(blocks: Iterable[Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:

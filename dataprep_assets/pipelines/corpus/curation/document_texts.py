@@ -16,6 +16,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.source_parts import PresentFiles, build_present_part
 from dataprep_assets.sources.readers.read_options import RowRange
 from dataprep_assets.sources.readers.records import Block
+from dataprep_assets.stream.raw_rows import RawRows
 
 
 def add_texts(
@@ -38,15 +39,19 @@ def _add_texts_of_file(
     path, fields = files.path(entry), corpus.carried
     if path.stat().st_size != entry.size_bytes:
         raise changed
+    present_part = build_present_part(corpus, entry, path)
+    raw_rows = RawRows(present_part)
     records: Iterator[tuple[int, str, str, str | None]] | None = None
     for row in rows:
-        # A record without a size was rejected, so it has no text.
+        # A record without a size was rejected.
         if row["bytes"] is None:
-            yield {**row, "text": None}
+            if (raw_row := raw_rows.find(row["row"])) is None:
+                raise changed
+            yield {**row, "text": raw_row.text, "text_byte": raw_row.byte}
             continue
         # Start at the first wanted row, and read on from there for the other rows.
         if records is None:
-            part = replace(build_present_part(corpus, entry, path), rows=RowRange(row["row"]))
+            part = replace(present_part, rows=RowRange(row["row"]))
             records = _iterate_records(part.read_records(fields.records))
         number, text, source_text, declared_id = next(
             (record for record in records if record[0] >= row["row"]), (0, "", "", None)
