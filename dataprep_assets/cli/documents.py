@@ -18,7 +18,6 @@ from dataprep_assets.screen import LAYOUT_COLUMNS, read_width
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.trace.document_table import DocumentTable
-    from dataprep_assets.engine.trace.histogram import ColumnHistogram
 
 _MAX_ROWS = 20
 _MAX_CHARACTERS, _MAX_LINES = 160, 6
@@ -67,7 +66,9 @@ def command(
     plot: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="Draw a histogram of this column of the matching rows, with the rules' thresholds."
+            metavar="COLUMN",
+            help="Draw a histogram of this column of the matching rows, with the rules' thresholds. For texts: the "
+            "most frequent values.",
         ),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print all matching rows as CSV, with all columns.")] = False,
@@ -101,7 +102,7 @@ def command(
         )
         return 0
     if plot is not None:
-        _print_histogram(table.histogram(plot, where=where, reason=reason, splits=splits), as_json=json_)
+        _print_plot(table, plot, {"where": where, "reason": reason, "splits": splits}, as_json=json_)
         return 0
     rows = open_dataset.documents(where=where, reason=reason, split=split)
     max_rows = limit if limit is not None or as_csv or json_ or sample is not None else _MAX_ROWS
@@ -189,13 +190,16 @@ def _shorten_text(text: str | None) -> Iterator[str]:
         yield f"and {count_of(remaining, 'more character')}: use --json to print the whole text"
 
 
-def _print_histogram(histogram: "ColumnHistogram", *, as_json: bool) -> None:
+def _print_plot(table: "DocumentTable", column: str, selection: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the histogram of a column with numbers, or the most frequent values of another column."""
+    is_numeric = column in table.numeric_columns
+    chart = table.histogram(column, **selection) if is_numeric else table.count_values(column, **selection)
     if as_json:
-        print(json.dumps(histogram.to_json(), ensure_ascii=False))
+        print(json.dumps(chart.to_json(), ensure_ascii=False))
         return
     width = read_width(sys.stdout)
-    bar, rule = ("#", "-") if width is None else ("█", "─")
-    print("\n".join(histogram.lines(width or LAYOUT_COLUMNS, bar=bar, rule=rule)))
+    bar, line = ("#", "-") if width is None else ("█", "─")
+    print("\n".join(chart.lines(width or LAYOUT_COLUMNS, bar=bar, line=line)))
 
 
 def _format_value(value: Any) -> str:

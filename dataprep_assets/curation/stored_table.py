@@ -27,7 +27,7 @@ from dataprep_assets.engine.trace.document_table import (
     RuleDrops,
     Values,
 )
-from dataprep_assets.engine.trace.histogram import ColumnHistogram, PlottedRule
+from dataprep_assets.engine.trace.histogram import ColumnHistogram, PlottedRule, ValueCounts
 from dataprep_assets.engine.yaml.declared_keys import require_known_names
 from dataprep_assets.errors import ConfigError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
@@ -100,9 +100,13 @@ class StoredTable(DocumentTable):
         return list(self.types)
 
     @property
+    def numeric_columns(self) -> Sequence[str]:
+        return [name for name, kind in self.types.items() if kind in NUMBERS]
+
+    @property
     def plotted_columns(self) -> Sequence[str]:
         ruled_columns = {column for _, rule in self.rules.values() for column in rule.thresholds}
-        return [name for name, kind in self.types.items() if kind in NUMBERS and name in {*_LENGTHS, *ruled_columns}]
+        return [name for name in self.numeric_columns if name in {*_LENGTHS, *ruled_columns}]
 
     def reasons(self) -> Mapping[str, int]:
         counts = Counter[str]()
@@ -218,21 +222,48 @@ class StoredTable(DocumentTable):
         reason: str | None = None,
         splits: Sequence[str] | None = None,
     ) -> ColumnHistogram:
-        import pyarrow.compute as pc
-
-        numeric_columns = [name for name, kind in self.types.items() if kind in NUMBERS]
-        require_known_names("numeric column", [column], numeric_columns)
-        rules = self.rules
-        plotted = {name: rule for name, (_, rule) in rules.items() if column in rule.columns}
-        columns = {column, "bytes", "reason"}.union(*(rule.columns for _, rule in rules.values()))
-        values, missing, drop_counts, earlier_counts = [np.zeros(0)], 0, Counter[str](), Counter[str]()
-        for piece in self.rows(where=where, reason=reason, splits=splits, columns=sorted(columns)).tables():
-            # Only rejected records have no size. They are no documents, so no rule drops them.
-            piece = piece.filter(piece["bytes"].is_valid())
-            numbers = piece[column].cast("double", safe=False).to_numpy()
+        require_known_names("numeric column", [column], self.numeric_columns)
+        values, missing = [np.zeros(0)], 0
+        pieces, rules = self._read_plotted(column, where=where, reason=reason, splits=splits)
+        for piece in pieces:
+            numbers = piece.cast("double", safe=False).to_numpy()
             is_finite = np.isfinite(numbers)
             values.append(numbers[is_finite])
             missing += int(np.count_nonzero(~is_finite))
+        return ColumnHistogram(column=column, values=np.sort(np.concatenate(values)), missing=missing, rules=rules)
+
+    def count_values(
+        self,
+        column: str,
+        *,
+        where: str | None = None,
+        reason: str | None = None,
+        splits: Sequence[str] | None = None,
+    ) -> ValueCounts:
+        require_known_names("column", [column], self.columns)
+        counts = Counter[Any]()
+        pieces, rules = self._read_plotted(column, where=where, reason=reason, splits=splits)
+        for piece in pieces:
+            counts.update({row["values"]: row["counts"] for row in piece.value_counts().to_pylist()})
+        missing = counts.pop(None, 0)
+        # Sort by value first, because equal counts keep this order.
+        counts_by_value = dict(sorted(sorted(counts.items()), key=lambda item: -item[1]))
+        return ValueCounts(column=column, counts=counts_by_value, missing=missing, rules=rules)
+
+    def _read_plotted(
+        self, column: str, *, where: str | None, reason: str | None, splits: Sequence[str] | None
+    ) -> "tuple[list[pa.ChunkedArray], list[PlottedRule]]":
+        """Return the values of a column in pieces, without bad records, and the rules over the column."""
+        import pyarrow.compute as pc
+
+        rules = self.rules
+        plotted = {name: rule for name, (_, rule) in rules.items() if column in rule.columns}
+        columns = {column, "bytes", "reason"}.union(*(rule.columns for _, rule in rules.values()))
+        pieces, drop_counts, earlier_counts = list["pa.ChunkedArray"](), Counter[str](), Counter[str]()
+        for piece in self.rows(where=where, reason=reason, splits=splits, columns=sorted(columns)).tables():
+            # Only rejected records have no size. They are no documents, so no rule drops them.
+            piece = piece.filter(piece["bytes"].is_valid())
+            pieces.append(piece[column])
             if plotted:
                 rule_numbers = find_dropping_rules(piece, rules)
                 # Retraction ranks before rules, as when the rules are applied.
@@ -242,21 +273,16 @@ class StoredTable(DocumentTable):
                     drop_counts[name] += int(np.count_nonzero(rule_numbers == position))
                     is_dropped_earlier = (rule_numbers >= 0) & (rule_numbers < position)
                     earlier_counts[name] += int(np.count_nonzero(is_dropped_earlier & (is_match ^ rules[name][0])))
-        return ColumnHistogram(
-            column=column,
-            values=np.sort(np.concatenate(values)),
-            missing=missing,
-            rules=[
-                PlottedRule(
-                    rule=name,
-                    drops=format_rule(*rules[name]),
-                    thresholds=rule.thresholds.get(column, ()),
-                    documents=drop_counts[name],
-                    dropped_earlier=earlier_counts[name],
-                )
-                for name, rule in plotted.items()
-            ],
-        )
+        return pieces, [
+            PlottedRule(
+                rule=name,
+                drops=format_rule(*rules[name]),
+                thresholds=rule.thresholds.get(column, ()),
+                documents=drop_counts[name],
+                dropped_earlier=earlier_counts[name],
+            )
+            for name, rule in plotted.items()
+        ]
 
     def find_file(self, partition: str) -> Path:
         """Return the file of a partition's table. Raises MissingArtifactError if it is not built."""

@@ -120,7 +120,7 @@ def _draw_column(histogram: ColumnHistogram) -> Histogram:
         value_name=histogram.column,
         format_value=lambda position: format_number(float(np.interp(position, positions, limits))),
     )
-    rules = [f"{histogram.describe_drops(plotted)}: {plotted.drops}" for plotted in histogram.rules]
+    rules = [f"{plotted.describe_drops(histogram.documents)}: {plotted.drops}" for plotted in histogram.rules]
     return Histogram(chart, tuple(rules), tuple(histogram.describe_quantiles()))
 
 

@@ -197,7 +197,14 @@ def test_a_histogram_has_the_counts_of_the_table_and_of_the_rules(coast: Coast) 
             "share": dropped["short"] / len(rows),
         }
     ]
-    assert set(json_keys.list_paths(plotted, {"quantiles": ""})) == json_keys.PLOT.keys()
+    (sources,) = read_rows(coast, "--plot", "source")
+    counts = Counter(row["source"] for row in rows)
+    assert {one["value"]: one["documents"] for one in sources["values"]} == counts
+    assert sources["values"] == sorted(sources["values"], key=lambda one: (-one["documents"], one["value"]))
+    (hosts,) = read_rows(coast, "--plot", "host")
+    assert [rule["rule"] for rule in hosts["rules"]] == ["ours"]
+    paths = {path for plot in (plotted, sources) for path in json_keys.list_paths(plot, {"quantiles": ""})}
+    assert paths == json_keys.PLOT.keys()
     (books,) = read_rows(coast, "--plot", "words", "--where", "source = 'books'", "--split", "train")
     assert books["documents"] == sum(row["source"] == "books" for row in rows)
     # The plot uses the rules of the declaration, so another threshold can be tried before a run.
@@ -226,8 +233,7 @@ def test_a_histogram_fits_a_terminal_of_60_columns(coast: Coast) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--plot host", "unknown numeric column 'host'. Available: row, "),
-        ("--plot wrds", "unknown numeric column 'wrds'; did you mean 'words'?"),
+        ("--plot wrds", "unknown column 'wrds'; did you mean 'words'? Available: file, row, "),
         ("--plot words --sample 3", "--plot cannot be combined with --sample. Remove one of them"),
         ("--plot words --csv", "--plot cannot be combined with --csv. Remove one of them"),
         ("--plot words --text", "--plot cannot be combined with --text. Remove one of them"),

@@ -24,7 +24,7 @@ from dataprep_assets.engine.staleness.rebuild import (
     RemainingRetractions,
     ReplacedPublication,
 )
-from dataprep_assets.engine.trace.histogram import ColumnHistogram
+from dataprep_assets.engine.trace.histogram import ColumnHistogram, ValueCounts
 
 _SECTION = re.compile(r"^(?:Attributes|Keys):\n((?:(?: {4}.*)?\n)+)", re.MULTILINE)
 _ENTRY = re.compile(r"^ {4}(\S+): (.+(?:\n {8}.+)*)", re.MULTILINE)
@@ -67,7 +67,7 @@ STATUS = _nest(
 """Keys of `dataprep status --json` and `dataprep run --dry-run --json`."""
 LOSSES = read_keys(Loss)
 """Keys of each object in `losses` of `dataprep show --json`."""
-PLOT = read_keys(ColumnHistogram.to_json)
+PLOT = read_keys(ColumnHistogram.to_json) | read_keys(ValueCounts.to_json)
 """Keys of `dataprep documents --plot --json`."""
 _COUNTS = read_keys(LockCounts)
 _ENTRY_KEYS = _nest(

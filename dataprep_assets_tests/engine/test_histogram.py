@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from dataprep_assets.engine.trace.histogram import ColumnHistogram, PlottedRule
+from dataprep_assets.engine.trace.histogram import ColumnHistogram, PlottedRule, ValueCounts
+from dataprep_assets_tests.messages import assert_names
 
 
 def make_histogram(values: list[float], *rules: PlottedRule, missing: int = 0) -> ColumnHistogram:
@@ -65,7 +66,7 @@ def test_quantiles_are_values_of_the_column() -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_bars_and_thresholds_fill_the_width(width: int) -> None:
     plotted = make_histogram(SERIES["skewed"], make_rule(50, 1000))
-    *lines, quantiles = plotted.lines(width, bar="#", rule="-")
+    *lines, quantiles = plotted.lines(width, bar="#", line="-")
     assert {len(line) for line in lines if line.endswith("-")} == {width}
     assert max(len(line) for line in lines if line.endswith("#")) == width
     assert quantiles.startswith("quantiles: minimum ")
@@ -73,7 +74,7 @@ def test_bars_and_thresholds_fill_the_width(width: int) -> None:
 
 def test_a_threshold_is_before_the_first_bin_that_does_not_start_below_it() -> None:
     plotted = make_histogram([0.0, 1.0, 2.0, 3.0], make_rule(1, 1.5, 99, documents=2), missing=1)
-    assert list(plotted.lines(40, bar="#", rule="-")) == [
+    assert list(plotted.lines(40, bar="#", line="-")) == [
         "words of 5 documents, 1 without a value",
         "from  documents",
         "   0          1  #######################",
@@ -88,7 +89,7 @@ def test_a_threshold_is_before_the_first_bin_that_does_not_start_below_it() -> N
 
 
 def test_a_rule_without_a_number_and_matches_of_earlier_rules_are_below_the_bars() -> None:
-    lines = list(make_histogram([1.0, 2.0], make_rule(dropped_earlier=1, documents=1)).lines(60, bar="#", rule="-"))
+    lines = list(make_histogram([1.0, 2.0], make_rule(dropped_earlier=1, documents=1)).lines(60, bar="#", line="-"))
     assert lines[-3:-1] == [
         "short drops 1 document (50.0%): words < 50",
         "short: matches 1 more document, dropped by an earlier rule",
@@ -97,8 +98,35 @@ def test_a_rule_without_a_number_and_matches_of_earlier_rules_are_below_the_bars
 
 def test_a_column_without_values_has_no_bins() -> None:
     plotted = make_histogram([], make_rule(5, documents=0), missing=2)
-    assert list(plotted.lines(60, bar="#", rule="-")) == ["words of 2 documents, 2 without a value"]
+    assert list(plotted.lines(60, bar="#", line="-")) == ["words of 2 documents, 2 without a value"]
     assert plotted.to_json()["bins"] == []
     assert plotted.to_json()["quantiles"] == {}
     assert plotted.to_json()["rules"][0]["share"] == 0
     assert make_histogram([], make_rule(5, documents=0)).to_json()["rules"][0]["share"] is None
+
+
+def test_values_are_counted_with_the_most_frequent_first() -> None:
+    counts = {"en": 400, "d\x1be" + "e" * 90: 20, **{f"v{number:02}": 1 for number in range(23)}}
+    plotted = ValueCounts(column="language", counts=counts, missing=7, rules=[make_rule(documents=20)])
+    value = plotted.to_json()
+    assert (value["documents"], value["missing"], value["other_values"]) == (450, 7, 5)
+    assert value["values"][0] == {"value": "en", "documents": 400}
+    assert len(value["values"]) == 20
+    assert value["rules"][0]["share"] == 20 / 450
+    first, head, *bars, rest, line, rule = plotted.lines(60, bar="#", line="-")
+    assert_names(first, "language", "450 documents", "7 without a value")
+    assert head.split() == ["value", "documents"]
+    assert [bar.split()[0] for bar in bars[:2]] == ["en", "d\\x1b" + "e" * 14 + "…"]
+    assert [bar.count("#") for bar in bars[:3]] == [27, 1, 1]
+    assert_names(rest, "5 more values", "5 documents")
+    assert line == "-" * 60
+    assert_names(rule, "20 documents")
+    assert all(len(one) <= 60 for one in [first, head, *bars, rest])
+
+
+def test_values_of_no_documents_and_booleans_are_counted() -> None:
+    empty = ValueCounts(column="language", counts={}, missing=2, rules=[])
+    assert len(list(empty.lines(60, bar="#", line="-"))) == 1
+    assert empty.to_json()["values"] == []
+    flags = ValueCounts(column="has_tools", counts={False: 3, True: 1}, missing=0, rules=[])
+    assert [line.split()[0] for line in flags.lines(60, bar="#", line="-")][2:] == ["false", "true"]

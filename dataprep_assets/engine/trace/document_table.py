@@ -22,7 +22,7 @@ from dataprep_assets.tokenization.document_ids import mix_bits
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dataprep_assets.engine.trace.histogram import ColumnHistogram
+    from dataprep_assets.engine.trace.histogram import ColumnHistogram, ValueCounts
 
 
 Values = Mapping[str, Any]
@@ -276,6 +276,11 @@ class DocumentTable(ABC):
 
     @property
     @abstractmethod
+    def numeric_columns(self) -> Sequence[str]:
+        """Names of its columns with numbers, in order."""
+
+    @property
+    @abstractmethod
     def plotted_columns(self) -> Sequence[str]:
         """Names of the numeric columns that describe the dataset: lengths, and the columns that rules compare."""
 
@@ -350,6 +355,20 @@ class DocumentTable(ABC):
         """Return the histogram of a numeric column of the rows that `rows` returns, without bad records.
 
         Reads the whole column into memory. Raises ConfigError for a column without numbers, and the errors of `rows`.
+        """
+
+    @abstractmethod
+    def count_values(
+        self,
+        column: str,
+        *,
+        where: str | None = None,
+        reason: str | None = None,
+        splits: Sequence[str] | None = None,
+    ) -> "ValueCounts":
+        """Return how often each value of a column occurs in the rows that `rows` returns, without bad records.
+
+        Reads the whole column into memory. Raises ConfigError for an unknown column, and the errors of `rows`.
         """
 
     @abstractmethod

@@ -1,5 +1,7 @@
 """Histogram of a numeric column of the document table, with quantiles and the thresholds of filter rules.
 
+Other columns, such as texts, have the counts of their most frequent values instead.
+
 Values that are mostly small, such as lengths of texts, get bins of increasing width. The first and the last bin also
 contain the outliers, so the counts of the bins add up to the number of values.
 """
@@ -47,6 +49,15 @@ class PlottedRule:
     thresholds: Sequence[float]
     documents: int
     dropped_earlier: int
+
+    def to_json(self, documents: int) -> dict[str, Any]:
+        """Return the JSON object; `documents` is the number of plotted documents."""
+        share = self.documents / documents if documents else None
+        return {**vars(self), "thresholds": list(self.thresholds), "share": share}
+
+    def describe_drops(self, documents: int) -> str:
+        """Return the rule with the number of documents that it drops, and their share of the plotted documents."""
+        return f"{self.rule} drops {count_of(self.documents, 'document')} ({format_share(self.documents / documents)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,30 +140,22 @@ class ColumnHistogram:
                 for start, stop, count in zip(limits[:-1], limits[1:], self.counts, strict=True)
             ],
             "quantiles": {f"{share:g}": value for share, value in self.quantiles.items()},
-            "rules": [
-                {
-                    **vars(rule),
-                    "thresholds": list(rule.thresholds),
-                    "share": rule.documents / self.documents if self.documents else None,
-                }
-                for rule in self.rules
-            ],
+            "rules": [rule.to_json(self.documents) for rule in self.rules],
         }
 
-    def lines(self, width: int, *, bar: str, rule: str) -> Iterator[str]:
+    def lines(self, width: int, *, bar: str, line: str) -> Iterator[str]:
         """Yield the histogram as bars, in `width` columns, with a line at each threshold; then the quantiles.
 
         Args:
             width: Number of columns.
             bar: The character for bars.
-            rule: The character for lines at thresholds.
+            line: The character for lines at thresholds.
         """
-        missing = f", {self.missing:,} without a value" if self.missing else ""
-        yield f"{self.column} of {count_of(self.documents, 'document')}{missing}"
+        yield f"{self.column} of {count_of(self.documents, 'document')}{_describe_missing(self.missing)}"
         if not len(self.values):
             return
         marks = [
-            (threshold, self.describe_drops(plotted))
+            (threshold, plotted.describe_drops(self.documents))
             for plotted in self.rules
             for threshold in dict.fromkeys(plotted.thresholds)
         ]
@@ -163,16 +166,16 @@ class ColumnHistogram:
         bar_width = max(1, width - label_width - count_width - 4)
         yield f"{'from':>{label_width}}  {'documents':>{count_width}}"
         # Sort by number, then by the second item, so that a threshold is drawn above the bin that starts at it.
-        lines = [(number, 0, f"{labels[number]:>{label_width}}  {text} ".ljust(width, rule)) for number, text in marks]
+        lines = [(number, 0, f"{labels[number]:>{label_width}}  {text} ".ljust(width, line)) for number, text in marks]
         for start, count in zip(starts, self.counts, strict=True):
             # Draw at least one character, so that a bin with few documents differs from an empty bin.
             length = max(1, round(bar_width * count / max(self.counts))) if count else 0
             lines.append((start, 1, f"{labels[start]:>{label_width}}  {count:>{count_width},}  {bar * length}"))
-        for *_, line in sorted(lines):
-            yield line.rstrip()
+        for *_, text in sorted(lines):
+            yield text.rstrip()
         for plotted in self.rules:
             if not plotted.thresholds:
-                yield f"{self.describe_drops(plotted)}: {plotted.drops}"
+                yield f"{plotted.describe_drops(self.documents)}: {plotted.drops}"
             if plotted.dropped_earlier:
                 match_count = count_of(plotted.dropped_earlier, "more document")
                 yield f"{plotted.rule}: matches {match_count}, dropped by an earlier rule"
@@ -183,10 +186,87 @@ class ColumnHistogram:
         names = {0.0: "minimum", 0.5: "median", 1.0: "maximum"}
         return [(names.get(share, f"{share:.0%}"), format_number(value)) for share, value in self.quantiles.items()]
 
-    def describe_drops(self, plotted: PlottedRule) -> str:
-        """Return a rule with the number and share of the documents that it drops."""
-        share = format_share(plotted.documents / self.documents)
-        return f"{plotted.rule} drops {count_of(plotted.documents, 'document')} ({share})"
+
+@dataclass(frozen=True, kw_only=True)
+class ValueCounts:
+    """Number of documents with each value of a column, and the filter rules over this column.
+
+    Attributes:
+        column: The column.
+        counts: Value → number of its documents, the most frequent value first.
+        missing: Number of documents without a value.
+        rules: The current rules over the column, in their order.
+    """
+
+    column: str
+    counts: Mapping[Any, int] = field(repr=False)
+    missing: int
+    rules: Sequence[PlottedRule]
+
+    @property
+    def documents(self) -> int:
+        """Number of plotted documents, including those without a value."""
+        return sum(self.counts.values()) + self.missing
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object.
+
+        Keys:
+            values: The most frequent values, at most 20; only for columns without numbers, instead of `bins`.
+            values[].value: The value.
+            values[].documents: Number of documents with the value.
+            other_values: Number of further values; only for columns without numbers, instead of `quantiles`.
+        """
+        shown_values = list(self.counts.items())[:_MAX_BINS]
+        return {
+            "column": self.column,
+            "documents": self.documents,
+            "missing": self.missing,
+            "values": [{"value": value, "documents": count} for value, count in shown_values],
+            "other_values": len(self.counts) - len(shown_values),
+            "rules": [rule.to_json(self.documents) for rule in self.rules],
+        }
+
+    def lines(self, width: int, *, bar: str, line: str) -> Iterator[str]:
+        """Yield the counts of the most frequent values as bars, in `width` columns; then the rules below a line.
+
+        Args:
+            width: Number of columns.
+            bar: The character for bars.
+            line: The character for the line.
+        """
+        yield f"{self.column} of {count_of(self.documents, 'document')}{_describe_missing(self.missing)}"
+        shown_values = list(self.counts.items())[:_MAX_BINS]
+        if not shown_values:
+            return
+        labels = [_shorten_value(value, width // 3) for value, _ in shown_values]
+        label_width = max(map(len, ("value", *labels)))
+        most_count = shown_values[0][1]
+        count_width = max(len("documents"), len(f"{most_count:,}"))
+        bar_width = max(1, width - label_width - count_width - 4)
+        yield f"{'value':<{label_width}}  {'documents':>{count_width}}"
+        for label, (_, count) in zip(labels, shown_values, strict=True):
+            length = max(1, round(bar_width * count / most_count))
+            yield f"{label:<{label_width}}  {count:>{count_width},}  {bar * length}"
+        if other_count := len(self.counts) - len(shown_values):
+            rest = sum(list(self.counts.values())[_MAX_BINS:])
+            yield f"and {count_of(other_count, 'more value')} with {count_of(rest, 'document')}"
+        if self.rules:
+            yield line * width
+        for plotted in self.rules:
+            yield f"{plotted.describe_drops(self.documents)}: {plotted.drops}"
+
+
+def _describe_missing(count: int) -> str:
+    return f", {count:,} without a value" if count else ""
+
+
+def _shorten_value(value: Any, width: int) -> str:
+    """Return a value as text of at most `width` columns, as rules write booleans."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    # Escape control characters, because they could change the terminal.
+    text = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    return text if len(text) <= width else f"{text[: max(1, width - 1)]}…"
 
 
 def _choose_limits(values: NDArray[np.float64]) -> NDArray[np.float64]:
