@@ -264,8 +264,8 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
             "Taggers, which add columns to the document table: names of built-in taggers, or functions. Columns "
             "without a tagger: `source` (the dataset), `bytes`, `characters`, `messages`, `turns` (messages of the "
             "user), `tool_calls`, `has_system`, `has_tools`, `has_tool_results`, `has_reasoning`, "
-            "`question_characters`, `answer_characters` and `answer_question_ratio`. Not for `pretrain`. "
-            "Default: none."
+            "`question_characters`, `answer_characters`, `last_answer_characters` and `answer_question_ratio`. Not for "
+            "`pretrain`. Default: none."
         ),
     )
     tag_text: dict[ColumnName, TextChoice] = Field(

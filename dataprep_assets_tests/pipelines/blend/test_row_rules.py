@@ -234,6 +234,7 @@ def test_columns_count_messages_calls_and_characters() -> None:
         "has_reasoning": True,
         "question_characters": len("Who sings?Sure?"),
         "answer_characters": len("A bird.Yes."),
+        "last_answer_characters": len("Yes."),
         "answer_question_ratio": len("A bird.Yes.") / len("Who sings?Sure?"),
     }
     sides = [Conversation([make_user("Who?"), make_answer(text)]) for text in ("A bird.", "No.")]
@@ -243,6 +244,8 @@ def test_columns_count_messages_calls_and_characters() -> None:
     assert values["turns"] == [1, 0]
     assert values["has_reasoning"] == values["has_tools"] == values["has_system"] == [False, False]
     assert values["answer_characters"] == [10, 7]
+    assert values["last_answer_characters"] == [7, 7]
+    assert measure_rows([Conversation([make_user("Who?")])], "pairs")["last_answer_characters"] == [0]
     assert values["answer_question_ratio"] == [2.5, None]
 
 
@@ -262,6 +265,7 @@ def test_columns_of_records_have_the_prompt_the_answers_and_the_tools() -> None:
     assert values["has_tools"] == [True, False, False]
     assert values["question_characters"] == [10, 0, 4]
     assert values["answer_characters"] == [7, 0, 10]
+    assert values["last_answer_characters"] == [7, 0, 3]
     assert values["characters"][1:] == [len("songs"), len("Who?\nA bird.\nNo.")]
     conversation = read_record(record, auto)
     assert select_text(conversation, "questions") == select_text(conversation, "first_question") == "Who sings?"

@@ -33,7 +33,7 @@ from dataprep_assets.sources.readers.first_rows import (
 )
 
 Keys = tuple[str | int, ...]
-_ANSWER_COLUMNS = frozenset({"answer_characters", "answer_question_ratio"})
+_ANSWER_COLUMNS = frozenset({"answer_characters", "last_answer_characters", "answer_question_ratio"})
 _PROMPT_COLUMNS = COLUMNS.keys() - {"source", "bytes", "characters"}
 """Columns of the document table that need the answer or the prompt of an RL record."""
 

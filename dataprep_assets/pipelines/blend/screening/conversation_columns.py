@@ -30,6 +30,7 @@ COLUMNS: Columns = {
     "has_reasoning": "boolean",
     "question_characters": "integer",
     "answer_characters": "integer",
+    "last_answer_characters": "integer",
     "answer_question_ratio": "number",
 }
 """Name → type.
@@ -49,6 +50,7 @@ COLUMN_DESCRIPTIONS = {
     "has_reasoning": "Whether the row has reasoning.",
     "question_characters": "Length of the messages of the user, in characters.",
     "answer_characters": "Length of the answers, in characters.",
+    "last_answer_characters": "Length of the last answer, in characters; for a pair, of the chosen one.",
     "answer_question_ratio": "`answer_characters` divided by `question_characters`; null without a question.",
 }
 """Column → a sentence about it."""
@@ -107,6 +109,8 @@ def _measure_row(row: Conversation | Preference, dataset: str) -> dict[str, Any]
         "has_reasoning": any(map(_has_reasoning, messages)),
         "question_characters": questions,
         "answer_characters": answers,
+        # The first side of a pair is the chosen one, if the pair has it.
+        "last_answer_characters": _count_characters(_find_last_answer(sides[0].messages), "assistant"),
         "answer_question_ratio": answers / questions if questions else None,
     }
 
@@ -114,6 +118,11 @@ def _measure_row(row: Conversation | Preference, dataset: str) -> dict[str, Any]
 def _count_characters(messages: Sequence[Mapping[str, Any]], role: str) -> int:
     texts = (text for message in messages if message["role"] == role for text in find_visible_texts(message))
     return sum(len(text.strip()) for text in texts)
+
+
+def _find_last_answer(messages: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """Return the last message of the assistant in a list; the list is empty if there is none."""
+    return next(([message] for message in reversed(messages) if message["role"] == "assistant"), [])
 
 
 def _has_reasoning(message: Mapping[str, Any]) -> bool:

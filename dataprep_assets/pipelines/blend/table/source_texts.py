@@ -145,7 +145,8 @@ def _read_texts(
         properties = {name: column[0] for name, column in columns.items()}
         if ids is not None:
             properties["id"] = _format_id(ids, values)
-        if any(row[name] != value for name, value in properties.items()):
+        # A table built by an earlier version may lack a column.
+        if any(row.get(name, value) != value for name, value in properties.items()):
             raise changed
         yield {**row, "text": format_row(conversation)}
 
