@@ -203,7 +203,14 @@ def test_the_order_of_columns_is_part_of_the_key() -> None:
 
 
 PERSONAL = {
-    "emails": ["jane.doe@example.org", "write to (a_b+c@mail.example.co.uk).", "<x-1@sub-domain.example.museum>"],
+    "emails": [
+        "jane.doe@example.org",
+        "write to (a_b+c@mail.example.co.uk).",
+        "<x-1@sub-domain.example.museum>",
+        "anna@firma.info(privat)",
+        "j@x.com",
+        "ab@cd.info",
+    ],
     "phones": [
         "call +49 (30) 1234-5678 today",
         "tel. 030 / 123 45 67 89",
@@ -236,6 +243,10 @@ OTHER = {
         "a..b@example.org",
         "user@",
         "5 @ 3.50",
+        "y = W@x.view(2)",
+        "W@x.view",
+        "D@L.conjugate().T",
+        "A@sps.diags(4)",
     ],
     "phones": [
         "01.02.2023",

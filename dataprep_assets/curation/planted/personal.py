@@ -34,7 +34,15 @@ _FORMS = {
     },
 }
 _NEGATIVES = {
-    "emails": ["@{w}", "{w}@{w}", "{w}@@example.org", "{d} @ {d}.50", "{w} at example.org"],
+    "emails": [
+        "@{w}",
+        "{w}@{w}",
+        "{w}@@example.org",
+        "{d} @ {d}.50",
+        "{w} at example.org",
+        "W@x.view",
+        "Q@key.mean({d})",
+    ],
     "phones": [
         "0{d}.0{d}.201{d}",
         "201{d}-0{d}-1{d} 1{d}:30",

@@ -178,9 +178,18 @@ def find_emails(text: str, _: Starts = ANYWHERE) -> Iterator[Span]:
             # Leave out the user `git` before a path, which is an address of a repository.
             is_path = local[0] == "git" and text.startswith(":", position + 1 + len(name))
             is_host = not _FILE_ENDING.match(top) and _TOP.match(top) and all(map(_LABEL.match, labels))
-            if labels and is_host and not is_path:
-                yield position - len(local[0]), position + 1 + len(name)
+            end = position + 1 + len(name)
+            if labels and is_host and not is_path and not _is_product(local[0], labels, top, text[end : end + 1]):
+                yield position - len(local[0]), end
         position = text.find("@", position + 1)
+
+
+def _is_product(local: str, labels: Sequence[str], top: str, after: str) -> bool:
+    """Return whether a name is more likely a product of matrices in code than an address, such as `W@x.view(2)`."""
+    # Exclude country codes and the oldest top-level domains, such as `com`, because short real addresses end with them.
+    is_attribute = len(top) > 3 and top.isascii() and top.isalpha()
+    max_length = 3 if after == "(" else 1
+    return is_attribute and len(labels) == 1 and max(len(local), len(labels[0])) <= max_length
 
 
 def find_ibans(text: str, starts: Starts = ANYWHERE) -> Iterator[Span]:
