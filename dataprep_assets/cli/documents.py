@@ -191,7 +191,7 @@ def _shorten_text(text: str | None) -> Iterator[str]:
 
 
 def _print_plot(table: "DocumentTable", column: str, selection: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the histogram of a column with numbers, or the most frequent values of another column."""
+    """Print the histogram of a column with numbers, or the most frequent values of any other column."""
     is_numeric = column in table.numeric_columns
     chart = table.histogram(column, **selection) if is_numeric else table.count_values(column, **selection)
     if as_json:

@@ -259,12 +259,12 @@ class ReadBytes:
         self._reader = reader
         # Do not count the first block of a range, because its bytes include all rows before the range, which are read
         # much faster.
-        self._counted = 0 if part.first_row == 1 else None
+        self._counted_bytes = 0 if part.first_row == 1 else None
 
     def take(self) -> int:
         """Return the number of bytes since the last call, or since the start."""
-        counted, self._counted = self._counted, self._reader.bytes_read
-        return 0 if counted is None else self._counted - counted
+        previous_bytes, self._counted_bytes = self._counted_bytes, self._reader.bytes_read
+        return 0 if previous_bytes is None else self._counted_bytes - previous_bytes
 
 
 def fetch_missing(files: Iterable[SourcePart], fetch: Fetch | None) -> None:

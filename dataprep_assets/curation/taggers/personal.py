@@ -184,11 +184,11 @@ def find_emails(text: str, _: Starts = ANYWHERE) -> Iterator[Span]:
         position = text.find("@", position + 1)
 
 
-def _is_product(local: str, labels: Sequence[str], top: str, after: str) -> bool:
+def _is_product(local: str, labels: Sequence[str], top: str, next_character: str) -> bool:
     """Return whether a name is more likely a product of matrices in code than an address, such as `W@x.view(2)`."""
     # Exclude country codes and the oldest top-level domains, such as `com`, because short real addresses end with them.
     is_attribute = len(top) > 3 and top.isascii() and top.isalpha()
-    max_length = 3 if after == "(" else 1
+    max_length = 3 if next_character == "(" else 1
     return is_attribute and len(labels) == 1 and max(len(local), len(labels[0])) <= max_length
 
 

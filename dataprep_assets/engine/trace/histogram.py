@@ -249,8 +249,8 @@ class ValueCounts:
             length = max(1, round(bar_width * count / most_count))
             yield f"{label:<{label_width}}  {count:>{count_width},}  {bar * length}"
         if other_count := len(self.counts) - len(shown_values):
-            rest = sum(list(self.counts.values())[_MAX_BINS:])
-            yield f"and {count_of(other_count, 'more value')} with {count_of(rest, 'document')}"
+            documents = sum(list(self.counts.values())[_MAX_BINS:])
+            yield f"and {count_of(other_count, 'more value')} with {count_of(documents, 'document')}"
         if self.rules:
             yield line * width
         for plotted in self.rules:
