@@ -62,9 +62,9 @@ class RawRows:
         text = json.dumps(content, ensure_ascii=False, default=str)
         return RawRow(byte=byte, text=text, values=content, reason="")
 
-    def _iterate_rows(self, first: int) -> Iterator[_FoundRow]:
+    def _iterate_rows(self, first_row: int) -> Iterator[_FoundRow]:
         """Yield the number, the byte offset and the content of each row from a number on."""
-        for block in replace(self._part, rows=RowRange(first)).read_rows(as_json=self._as_json):
+        for block in replace(self._part, rows=RowRange(first_row)).read_rows(as_json=self._as_json):
             rows: list[_FoundRow] = list(zip(block.numbers, block.offsets, block.rows, strict=True))
             rows += [(record.row, record.byte, record) for record in block.bad]
             yield from sorted(rows, key=lambda row: row[0])
