@@ -42,7 +42,9 @@ def command(
     reason: Annotated[
         str | None,
         typer.Option(
-            metavar="REASON", help="Show only rows dropped for this reason: a rule's name, `duplicate` or `retracted`."
+            metavar="REASON",
+            help="Show only rows dropped for this reason: a rule's name, `duplicate`, `retracted`, or the reason of a "
+            "rejected row, e.g., bad_json. For kept rows: --where kept.",
         ),
     ] = None,
     split: Splits = None,
