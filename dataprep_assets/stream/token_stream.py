@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dataprep_assets.curation.rewriters.rewriting import Rewriting
     from dataprep_assets.sources.readers.first_rows import FirstRows
     from dataprep_assets.sources.readers.input_format import RowReader
+    from dataprep_assets.sources.readers.raw_rows import RawRows
     from dataprep_assets.sources.readers.records import Block, RecordFields, RecordReader
 
 # Since version 2, no text becomes a special token with `special_tokens: text`, regardless of the tokenizer's model.
@@ -245,6 +246,16 @@ class SourcePart:
             reading=self.reading,
             as_json=as_json,
         )
+
+    def open_raw_rows(self, *, as_json: bool = False) -> "RawRows":
+        """Return a lookup of the file's rows, which may be bad. For `as_json` see `InputFile`."""
+        from dataprep_assets.sources.readers.blocks import TextReader
+        from dataprep_assets.sources.readers.raw_rows import RawRows
+
+        def read_from(first_row: int) -> "RowReader":
+            return replace(self, rows=RowRange(first_row)).read_rows(as_json=as_json)
+
+        return RawRows(read_from, TextReader(self.path, self.compression, self.label))
 
 
 class _CountingReader(Protocol):

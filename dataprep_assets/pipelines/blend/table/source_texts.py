@@ -31,8 +31,8 @@ from dataprep_assets.pipelines.blend.table.row_table import (
     open_source_reader,
     prepare_row_tables,
 )
+from dataprep_assets.sources.readers.raw_rows import RawRows
 from dataprep_assets.sources.readers.read_options import RowRange
-from dataprep_assets.stream.raw_rows import RawRows
 from dataprep_assets.tokenization.chat.messages import REASONING_KEYS, Conversation, Preference
 from dataprep_assets.tokenization.document_ids import RowIds
 
@@ -120,7 +120,7 @@ def _read_texts(
         if raw_rows is None:
             if source.path.stat().st_size != size:
                 raise changed
-            raw_rows = RawRows(source, as_json=shard.reads_json)
+            raw_rows = source.open_raw_rows(as_json=shard.reads_json)
         # Only rows that are bad or left out before the rules have no size.
         if row["bytes"] is None:
             raw_row = raw_rows.find(row["row"])

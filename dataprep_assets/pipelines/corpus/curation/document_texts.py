@@ -16,7 +16,6 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.source_parts import PresentFiles, build_present_part
 from dataprep_assets.sources.readers.read_options import RowRange
 from dataprep_assets.sources.readers.records import Block
-from dataprep_assets.stream.raw_rows import RawRows
 
 
 def add_texts(
@@ -40,7 +39,7 @@ def _add_texts_of_file(
     if path.stat().st_size != entry.size_bytes:
         raise changed
     present_part = build_present_part(corpus, entry, path)
-    raw_rows = RawRows(present_part)
+    raw_rows = present_part.open_raw_rows()
     records: Iterator[tuple[int, str, str, str | None]] | None = None
     for row in rows:
         # A record without a size was rejected.

@@ -4,15 +4,14 @@ Entry point: `RawRows`.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sources.readers.blocks import TextReader
-from dataprep_assets.sources.readers.read_options import RowRange
+from dataprep_assets.sources.readers.input_format import RowReader
 from dataprep_assets.sources.readers.row_files import BadRecord
-from dataprep_assets.stream.token_stream import SourcePart
 
 MAX_LINE_BYTES = 64 << 10
 """Maximum number of bytes that are shown of an unreadable row, because a file without line ends is a single line."""
@@ -42,11 +41,16 @@ class RawRow:
 class RawRows:
     """Lookup of rows of one file in ascending order, in one pass."""
 
-    def __init__(self, part: SourcePart, *, as_json: bool = False) -> None:
-        """Set the file, which is opened for the first row. For `as_json` see `InputFile`."""
-        self._part, self._as_json = part, as_json
+    def __init__(self, read_from: Callable[[int], RowReader], text: TextReader) -> None:
+        """Set the readers, which open the file later.
+
+        Args:
+            read_from: Returns a reader of the file's rows from a number on.
+            text: Reader of the file's text.
+        """
+        self._read_from = read_from
         self._rows: Iterator[_FoundRow] | None = None
-        self._lines = _LineStarts(part)
+        self._lines = _LineStarts(text)
 
     def find(self, number: int) -> RawRow | None:
         """Return the row with a number that is larger than the last one; None if the file has no such row."""
@@ -64,7 +68,7 @@ class RawRows:
 
     def _iterate_rows(self, first_row: int) -> Iterator[_FoundRow]:
         """Yield the number, the byte offset and the content of each row from a number on."""
-        for block in replace(self._part, rows=RowRange(first_row)).read_rows(as_json=self._as_json):
+        for block in self._read_from(first_row):
             rows: list[_FoundRow] = list(zip(block.numbers, block.offsets, block.rows, strict=True))
             rows += [(record.row, record.byte, record) for record in block.bad]
             yield from sorted(rows, key=lambda row: row[0])
@@ -73,8 +77,8 @@ class RawRows:
 class _LineStarts:
     """Lookup of the first bytes of lines in ascending order, in one pass."""
 
-    def __init__(self, part: SourcePart) -> None:
-        self._blocks = iter(TextReader(part.path, part.compression, part.label))
+    def __init__(self, text: TextReader) -> None:
+        self._blocks = iter(text)
         # `_data` is the part of the decompressed file that begins at the byte `_start`.
         self._data, self._start = b"", 0
 
