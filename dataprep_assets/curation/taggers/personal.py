@@ -164,24 +164,28 @@ def find_emails(text: str, _: Starts = ANYWHERE) -> Iterator[Span]:
     """Yield e-mail addresses."""
     position = text.find("@")
     while position >= 0:
-        # Search only 64 characters, because the local part of an address is not longer. This also limits the work per
-        # `@`.
-        local_letters, domain_letters = (
-            _UNSPACED_CHARACTER.match(text, index) is not None for index in (max(position - 1, 0), position + 1)
-        )
-        local = _LOCAL[local_letters].search(text[max(0, position - 64) : position])
-        domain = _DOMAIN[domain_letters].match(text, position + 1)
-        if local is not None and domain is not None and ".." not in local[0]:
-            # Remove periods and hyphens at the end, because they belong to the sentence, not to the address.
-            name = domain[0].rstrip(".-")
-            *labels, top = name.split(".")
-            # Leave out the user `git` before a path, which is an address of a repository.
-            is_path = local[0] == "git" and text.startswith(":", position + 1 + len(name))
-            is_host = not _FILE_ENDING.match(top) and _TOP.match(top) and all(map(_LABEL.match, labels))
-            end = position + 1 + len(name)
-            if labels and is_host and not is_path and not _is_product(local[0], labels, top, text[end : end + 1]):
-                yield position - len(local[0]), end
+        # Look at the domain first, because most signs `@` that are not part of an address have no domain after them.
+        domain = _DOMAIN[_UNSPACED_CHARACTER.match(text, position + 1) is not None].match(text, position + 1)
+        # Remove periods and hyphens at the end, because they belong to the sentence, not to the address.
+        name = "" if domain is None else domain[0].rstrip(".-")
+        *labels, top = name.split(".")
+        is_host = labels and not _FILE_ENDING.match(top) and _TOP.match(top) and all(map(_LABEL.match, labels))
+        local = _match_local_part(text, position) if is_host else ""
+        # Leave out the user `git` before a path, which is an address of a repository.
+        is_path = local == "git" and text.startswith(":", position + 1 + len(name))
+        end = position + 1 + len(name)
+        is_product = _is_product(local, labels, top, text[end : end + 1])
+        if local and ".." not in local and not is_path and not is_product:
+            yield position - len(local), end
         position = text.find("@", position + 1)
+
+
+def _match_local_part(text: str, position: int) -> str:
+    """Return the local part of an address before an `@`; empty if there is none."""
+    is_unspaced = _UNSPACED_CHARACTER.match(text, max(position - 1, 0)) is not None
+    # Search only 64 characters, because the local part of an address is not longer. This also limits the work per `@`.
+    match = _LOCAL[is_unspaced].search(text[max(0, position - 64) : position])
+    return "" if match is None else match[0]
 
 
 def _is_product(local: str, labels: Sequence[str], top: str, next_character: str) -> bool:
@@ -305,6 +309,8 @@ def find_phones(text: str, starts: Starts = ANYWHERE) -> Iterator[Span]:
 def _list_parts(run: str) -> Iterator[tuple[int, str]]:
     """Yield the groups of digits that may be one number, with their offsets: all, or those between separators."""
     yield 0, run
+    if " /" not in run and " (" not in run:
+        return
     # A slash separates numbers (E.123), and the area code in some countries. A remark in brackets may follow a number.
     offset = 0
     pieces = run.split(" / ")
@@ -317,6 +323,9 @@ def _list_parts(run: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_phone(text: str, start: int, phone: str) -> bool:
+    is_international = "+" in phone[:2]
+    if not is_international and _BEFORE.search(text, max(start - 2, 0), start):
+        return False
     groups = _GROUP.findall(phone)
     digits = "".join(groups)
     # Reject binary numbers.
@@ -325,28 +334,31 @@ def _is_phone(text: str, start: int, phone: str) -> bool:
     # Periods separate all groups or none, as in the numbers of versions and sections.
     if "." in phone and any(separator in phone for separator in " -/("):
         return False
-    if "+" in phone[:2]:
+    if is_international:
         # An international number has at most 15 digits (E.164), and 11 in North America. In one piece, fewer than 9
         # digits are rarely a phone number. Other numbers with a sign have a decimal point or comma.
         is_complete = len(digits) == 11 if digits[0] == "1" else (8 if len(groups) > 1 else 9) <= len(digits) <= 15
         is_decimal = _AFTER_PLUS.match(text, start + len(phone)) or ("." in phone and not _COUNTRY.fullmatch(groups[0]))
         is_part = _BEFORE_PLUS.match(text, max(start - 1, 0), start)
         return is_complete and _COUNTRY.match(digits) is not None and not is_decimal and not is_part
-    if not 7 <= len(digits) <= 17 or _BEFORE.search(text, max(start - 2, 0), start):
+    if not 7 <= len(digits) <= 17 or _AFTER.match(text, start + len(phone)):
         return False
-    if _AFTER.match(text, start + len(phone)) or any(map(_DATE.fullmatch, phone.split(" "))):
+    if len(groups) > 1 and any(map(_DATE.fullmatch, phone.split(" "))):
         return False
-    # Look for a word last, because this takes longer.
     if _has_national_form(phone, digits, groups):
         return True
     if len(digits) > 15 or len(groups) > 6:
         return False
     window_start = max(0, start - 40)
     line_start = max(window_start, text.rfind("\n", window_start, start) + 1)
-    return start - line_start > 2 and _PHONE_WORD.search(text, line_start, start) is not None
+    # Look for any letter first, because looking for a word takes longer.
+    has_letter = start - line_start > 2 and _LETTER.search(text, line_start, start) is not None
+    return has_letter and _PHONE_WORD.search(text, line_start, start) is not None
 
 
 def _has_national_form(phone: str, digits: str, groups: list[str]) -> bool:
+    if len(groups) < 2:
+        return False
     lengths = tuple(map(len, groups))
     if groups[0].startswith("00"):
         # Reject lists of numbers with leading zeros.
@@ -387,6 +399,7 @@ def _has_national_form(phone: str, digits: str, groups: list[str]) -> bool:
 
 
 _GROUP = re.compile(r"\d+")
+_LETTER = re.compile(r"[^\W\d_]")
 _BEFORE_PLUS = re.compile(r"[0-9A-Za-z_+~]")
 _AFTER_PLUS = re.compile(r"[.,]\d|(?!x\d{1,6}\b)[A-Za-z_]")
 _BEFORE = re.compile(r"(?:[0-9A-Za-z_.,/+#$%€£*~-]|\d:)\Z")

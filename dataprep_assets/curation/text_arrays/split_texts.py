@@ -190,11 +190,6 @@ class SplitTexts:
         return self.codes[start:end].tobytes().decode(encoding, "surrogatepass")
 
     @cached_property
-    def kinds(self) -> NDArray[np.uint8]:
-        """The kind of each code point."""
-        return look_up(build_kinds(), self.codes)
-
-    @cached_property
     def symbols(self) -> NDArray[np.uint8]:
         """The code points as bytes, with 255 for each larger one."""
         return np.minimum(self.codes, 255).astype(np.uint8, copy=False)
