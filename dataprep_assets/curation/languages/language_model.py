@@ -28,12 +28,13 @@ class LanguageModel:
         # Convert the probabilities once, because NumPy converts half precision slowly.
         self._log_probabilities = np.asarray(identifier.nb_ptc, np.float32)
         self._priors = np.asarray(identifier.nb_pc)
-        self._features = np.asarray(identifier.tk_output, np.int32)
-        self._next_states = np.asarray(identifier.tk_nextmove)
+        next_states = np.asarray(identifier.tk_nextmove)
+        self._next_features = np.asarray(identifier.tk_output, np.int32)[next_states]
         rows = np.asarray(identifier.tk_row)
-        self._next_rows = rows[self._next_states]
+        # Store each row times 256, so that adding a byte gives the index of the next row.
+        self._next_rows = rows[next_states].astype(np.int32) << 8
         first_rows = self._next_rows[int(rows[0]) << 8 :][:256]
-        self._rows_after_pairs = self._next_rows.reshape(-1, 256)[first_rows].ravel()
+        self._rows_after_pairs = self._next_rows[first_rows[:, np.newaxis] | np.arange(256)].ravel()
 
     def classify(self, texts: Sequence[str]) -> list[tuple[str, float]]:
         """Return the language of each text, and its probability."""
@@ -54,16 +55,19 @@ class LanguageModel:
 
     def _score_texts(self, encoded_texts: Sequence[bytes], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the score of each language for each text: ``(texts, languages)``."""
-        import pyarrow as pa
-
         features = self._find_features(encoded_texts)
         positions = np.flatnonzero(features >= 0)
-        ends = np.cumsum(sizes + len(_GAP))
-        keys = np.searchsorted(ends, positions, "right") * len(self._features) + features[positions]
+        counts = np.diff(np.searchsorted(positions, np.cumsum(sizes + len(_GAP))), prepend=0)
+        count = len(self._log_probabilities)
+        keys = np.repeat(np.arange(len(sizes)) * count, counts) + features[positions]
+        # Sort each key with its position in one number, because sorting indices takes longer.
+        bits = len(keys).bit_length()
+        pairs = np.sort((keys << bits) | np.arange(len(keys)))
+        firsts = np.flatnonzero(np.diff(pairs >> bits, prepend=-1))
         # Keep the order of first occurrences, because the order of the terms affects the last digits of a sum.
-        encoded_keys = pa.array(keys).dictionary_encode()
-        weights = np.log1p(np.bincount(encoded_keys.indices.to_numpy()).astype(np.float32))
-        texts, indices = np.divmod(encoded_keys.dictionary.to_numpy(), len(self._features))
+        order = np.argsort(pairs[firsts] & ((1 << bits) - 1))
+        weights = np.log1p(np.diff(firsts, append=len(keys))[order].astype(np.float32))
+        texts, indices = np.divmod((pairs[firsts] >> bits)[order], count)
         bounds = np.searchsorted(texts, np.arange(len(sizes) + 1))
         scores = np.zeros((len(sizes), len(self._languages)), np.float32)
         # Copy the rows of each text to the same memory, because new memory per text takes as long as the sum. The mode
@@ -80,11 +84,12 @@ class LanguageModel:
         """Return the feature at each byte of the texts and of the gaps after them; negative if there is none."""
         data = np.frombuffer(b"".join([_GAP, *[text + _GAP for text in encoded_texts]]), np.uint8)
         count = len(data) - _WINDOW + 1
-        rows = np.take(self._rows_after_pairs, (data[:count].astype(np.uint32) << 8) | data[1 : count + 1])
+        rows = np.take(self._rows_after_pairs, (data[:count].astype(np.uint16) << 8) | data[1 : count + 1])
         for offset in range(2, _WINDOW - 1):
-            rows = np.take(self._next_rows, (rows.astype(np.uint32) << 8) | data[offset : count + offset])
-        states = np.take(self._next_states, (rows.astype(np.uint32) << 8) | data[_WINDOW - 1 :])
-        return np.take(self._features, states)
+            rows |= data[offset : count + offset]
+            rows = np.take(self._next_rows, rows)
+        rows |= data[_WINDOW - 1 :]
+        return np.take(self._next_features, rows)
 
 
 def _encode_text(text: str) -> bytes:
