@@ -84,26 +84,29 @@ def _yield_ngram_characters(split: "SplitTexts") -> Iterator["Numbers"]:
     positions = np.flatnonzero(np.bincount(grams)[grams] > 1)
     grams = grams[positions]
     for n in range(2, REPEATED[-1] + 1):
-        is_followed = (np.diff(positions) == 1) & (texts[positions[1:]] == texts[positions[:-1]])
+        followed = np.flatnonzero((np.diff(positions) == 1) & (texts[positions[1:]] == texts[positions[:-1]]))
         # Combine two numbers into one. Both are below the number of words, so the result is far below 2**63.
-        pairs = grams[:-1][is_followed] * (int(grams.max(initial=0)) + 1) + grams[1:][is_followed]
-        positions, grams = positions[:-1][is_followed], number_values(pairs)
+        pairs = grams[followed] * (int(grams.max(initial=0)) + 1) + grams[followed + 1]
+        positions, grams = positions[followed], number_values(pairs)
         counts = np.bincount(grams)
+        repeated = np.flatnonzero(counts[grams] > 1)
+        positions, grams = positions[repeated], grams[repeated]
         if n in TOP:
             # Without a repeated n-gram, the first one is the most frequent one.
             tops, frequencies = first_words.copy(), (split.word_counts >= n).astype(np.int64)
-            repeated_grams = counts > 1
-            gram_counts, firsts = counts[repeated_grams], positions[find_first_indices(grams)[repeated_grams]]
+            repeated_grams = np.flatnonzero(counts > 1)
+            firsts = positions[find_first_indices(grams)[repeated_grams]]
+            # Numbers are in the order of texts, so the n-grams of a text are next to each other.
             gram_texts = texts[firsts]
+            text_firsts = np.flatnonzero(np.diff(gram_texts, prepend=-1))
             # Break ties by position, because equally frequent n-grams may have different lengths.
-            order = np.lexsort((firsts, -gram_counts, gram_texts))
-            repeated_texts, best = np.unique(gram_texts[order], return_index=True)
-            tops[repeated_texts] = firsts[order[best]]
-            frequencies[repeated_texts] = gram_counts[order[best]]
+            keys = counts[repeated_grams] * len(texts) + (len(texts) - 1 - firsts)
+            best_counts, words_after = np.divmod(np.maximum.reduceat(keys, text_firsts), len(texts))
+            repeated_texts = gram_texts[text_firsts]
+            tops[repeated_texts] = len(texts) - 1 - words_after
+            frequencies[repeated_texts] = best_counts
             ends = np.minimum(tops + n, len(texts))
             yield (starts[ends] - starts[tops] + n - 1) * frequencies
-        is_repeated = counts[grams] > 1
-        positions, grams = positions[is_repeated], grams[is_repeated]
         if n in REPEATED:
             next_indices = np.searchsorted(positions, positions + n)
             chosen_positions = np.take(
