@@ -12,6 +12,7 @@ Entry points: `hash_words`, `hash_pieces`.
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -178,9 +179,11 @@ def _hash_groups(texts: Sequence[str], table: _CharacterTable, key: bytes | None
             hashes = hash_encoded([data[start:end] for start, end in slices], key)[numbers]
         characters = np.frombuffer(data, np.uint8)
         letters = characters[starts] * (flags[starts] & _BEGINS > 0)
-        bounds = np.searchsorted(starts, np.flatnonzero(characters == _TEXT_END)[1:-1])
-        parts = np.split(hashes, bounds), np.split(letters, bounds), is_contextual.tolist()
-        yield from zip(indices, map(_TextWords, *parts), strict=True)
+        bounds = np.searchsorted(starts, np.flatnonzero(characters == _TEXT_END)).tolist()
+        for index, (start, end), is_text_contextual in zip(
+            indices, pairwise(bounds), is_contextual.tolist(), strict=True
+        ):
+            yield index, _TextWords(hashes[start:end], letters[start:end], is_text_contextual)
 
 
 def _find_words(flags: Bytes) -> tuple[Numbers, Numbers]:
