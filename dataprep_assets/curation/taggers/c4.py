@@ -29,8 +29,11 @@ _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 _POLICIES = re.compile(r"terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies")
 _MARKS, _CLOSERS = ".!?…。！？", "\"'”’)]"
 _SENTENCE = re.compile(rf"[{_MARKS}]+[{re.escape(_CLOSERS)}]*(?=\s|$)")
-_PHRASES = ("javascript", "lorem ipsum", "cookie", "terms of use", "privacy policy")
-"""A line that contains no phrase, after ASCII letters are lowered, needs no search for the words above."""
+_PHRASES = {"javascript": 7, "lorem ipsum": 6, "cookie": 3, "terms of use": 2, "privacy policy": 5}
+"""Phrase → the position of two of its letters that are rare next to each other.
+
+A line that contains no phrase, after ASCII letters are lowered, needs no search for the words above.
+"""
 
 _DESCRIPTIONS = {
     "c4_lines": "Number of lines that C4 would keep.",
@@ -220,18 +223,28 @@ def _find_special_lines(split: "SplitTexts") -> "Flags":
     brackets = brackets[_build_citation_table()[next_codes] | (next_codes > 127)]
     is_special[np.searchsorted(split.line_ends, brackets)] = True
     is_special[np.searchsorted(split.line_lasts, np.flatnonzero(split.sizes > _MAX_WORD_CHARACTERS))] = True
-    # Lower only ASCII letters, because in a normalized text no other letter becomes one of a phrase.
-    lower = split.symbols.tobytes().lower()
-    positions = [position for phrase in _PHRASES for position in _find_all(lower, phrase.encode())]
-    is_special[np.searchsorted(split.line_ends, positions)] = True
+    is_special[np.searchsorted(split.line_ends, _find_phrases(split))] = True
     return is_special
 
 
-def _find_all(content: bytes, phrase: bytes) -> Iterator[int]:
-    position = content.find(phrase)
-    while position >= 0:
-        yield position
-        position = content.find(phrase, position + 1)
+def _find_phrases(split: "SplitTexts") -> "Numbers":
+    """Return the positions of phrases in the joined texts."""
+    import numpy as np
+
+    # Lower only ASCII letters, because in a normalized text no other letter becomes one of a phrase. Other characters
+    # may also change, because a search in a line without a phrase finds nothing.
+    lower = split.symbols | np.uint8(0x20)
+    flags = np.zeros(len(lower) - 1, np.bool_)
+    for pair in {phrase[rare : rare + 2] for phrase, rare in _PHRASES.items()}:
+        flags |= (lower[:-1] == ord(pair[0])) & (lower[1:] == ord(pair[1]))
+    pairs = np.flatnonzero(flags)
+    positions = [np.zeros(0, np.int64)]
+    for phrase, rare in _PHRASES.items():
+        starts = pairs[pairs >= rare] - rare
+        for offset, character in enumerate(phrase):
+            starts = starts[np.take(lower, starts + offset, mode="clip") == ord(character)]
+        positions.append(starts)
+    return np.concatenate(positions)
 
 
 def build_tagger(*, sentences: str | None = None, punctuation: bool = True, min_words: int = MIN_WORDS) -> TextTagger:
