@@ -196,9 +196,10 @@ class SplitTexts:
 
     def read_beginnings(self, words: Numbers) -> NDArray[np.uint64]:
         """Return the first eight symbols of each word as a number, with zeros after a shorter word."""
-        padded_symbols = np.concatenate([self.symbols, np.zeros(8, np.uint8)])
-        numbers = np.lib.stride_tricks.sliding_window_view(padded_symbols, 8)[self.starts[words]].view("<u8")[:, 0]
-        return numbers & BYTE_MASKS[np.minimum(self.sizes[words], 8)]
+        padded_symbols = self.symbols.tobytes() + bytes(8)
+        eight_bytes = np.ndarray((len(self.symbols),), "<u8", padded_symbols, strides=(1,))
+        numbers = eight_bytes[self.starts[words]].astype(np.uint64, copy=False)
+        return numbers & np.take(BYTE_MASKS, np.minimum(self.sizes[words], 8))
 
     @cached_property
     def starts(self) -> Numbers:
