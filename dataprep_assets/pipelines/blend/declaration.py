@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, model_validator
 
+from dataprep_assets.curation.benchmarks.columns import BENCHMARK
 from dataprep_assets.curation.benchmarks.decontamination import RowDecontaminateDeclaration, TextChoice
 from dataprep_assets.curation.declaration import (
     BudgetDeclaration,
@@ -280,7 +281,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     drop: DropRules = Field(default_factory=dict)
     budget: BudgetDeclaration = Field(
         BudgetDeclaration(),
-        description="Maximum shares of rows that rules may drop, per dataset and per rule. Default: no limits.",
+        description="Maximum shares of rows that rules may drop, per dataset and per rule, or `duplicate` or `benchmark`. Default: no limits.",
     )
     rewrite: Rewrites = Field(
         (),
@@ -426,7 +427,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
                 f"budget.per_rule: unknown rule {unknown_rules[0]!r}. Available: {', '.join(reasons) or 'none'}"
             )
         if self.budget != BudgetDeclaration() and not reasons:
-            raise ValueError("budget: has no effect without rules in `keep` or `drop`, or `duplicates`. Remove it")
+            raise ValueError("budget: has no effect without `keep`, `drop`, `duplicates` or `decontaminate`. Remove it")
         if self.sensitive and self.duplicates is not None and self.source_key is None:
             raise ValueError(
                 "`sensitive: true` with `duplicates` needs `source_key: {env: SOURCE_KEY}`, the variable with the "
@@ -465,12 +466,15 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     @property
     def has_table(self) -> bool:
         """Whether the blend has a document table, because a declared key fills or needs one."""
-        return bool(self.tag or self.rewrite or self.dropping_names) or self.keep_fields is not None
+        rules = self.keep or self.drop or self.duplicates or self.budget != BudgetDeclaration()
+        return bool(self.tag or self.rewrite or rules) or self.keep_fields is not None
 
     @property
     def dropping_names(self) -> list[str]:
-        """The reasons for dropping rows to which the budget applies: the rules in order, and `duplicate`."""
-        return [*self.keep, *self.drop, *([] if self.duplicates is None else [DUPLICATE])]
+        """The reasons for dropping rows to which the budget applies: the rules in order, and further keys' reasons."""
+        names = [*self.keep, *self.drop, *([] if self.duplicates is None else [DUPLICATE])]
+        is_screened = self.decontaminate is not None and self.decontaminate.action == "drop"
+        return [*names, BENCHMARK] if is_screened else names
 
     @property
     def has_row_ids(self) -> bool:

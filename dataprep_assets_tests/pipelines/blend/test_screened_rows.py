@@ -17,6 +17,7 @@ from dataprep_assets.errors import ConfigError, IntegrityError, NotFoundError
 from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
 from dataprep_assets.pipelines.blend.screening.row_screen import RowScreen
 from dataprep_assets.pipelines.blend.screening.row_texts import select_texts
+from dataprep_assets.pipelines.blend.table.row_table import DOCUMENTS
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.blend.pipeline import declare_pretraining, write_small_sources
 from dataprep_assets_tests.pipelines.blend.retracted_blend import RetractedBlend
@@ -165,6 +166,23 @@ def test_only_the_declared_texts_of_pairs_and_records_are_searched(
     made.build_shards_here()
     assert made.drops() == dropped
     assert made.find_failing() == {}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_budget_limits_the_rows_with_items(tmp_path: Path, stage: str) -> None:
+    made = ScreenedBlend(tmp_path, stage)
+    made.changes["budget"] = {"per_rule": {"benchmark": 0.9}}
+    made.run()
+    finding = dict(made.dataset.spec(DOCUMENTS).examine(made.store, made.partitions))["within_budget"]
+    assert (finding.passed, finding.facts["dropped"]) == (True, len(made.leaks))
+    made.changes["budget"] = {"per_rule": {"benchmark": 0.001}}
+    finding = dict(made.dataset.spec(DOCUMENTS).examine(made.store, made.partitions))["within_budget"]
+    assert not finding.passed
+    assert_names(finding.summary, "benchmark", len(made.leaks))
+    drops = made.dataset.documents(made.store).drops()
+    assert drops is not None
+    assert [(rule.rule, rule.documents) for rule in drops.rules] == [("benchmark", len(made.leaks))]
+    assert len(drops.over_budget) == 1
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -185,7 +185,7 @@ class TabledShard:
         columns: The columns of the rows.
         fields: The fields of the rows that the table contains.
         rewriting: The rewriters of the rows' texts, if any.
-        rule_names: The reasons that count for the budget: the declared rules, and `duplicate`.
+        rule_names: The reasons that count for the budget: the declared rules, `duplicate` and `benchmark`.
         count_tokens: Returns the number of tokens at each origin of the shard, given its folder; None without tokens.
     """
 
