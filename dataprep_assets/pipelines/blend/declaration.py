@@ -281,7 +281,10 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     drop: DropRules = Field(default_factory=dict)
     budget: BudgetDeclaration = Field(
         BudgetDeclaration(),
-        description="Maximum shares of rows that rules may drop, per dataset and per rule, or `duplicate` or `benchmark`. Default: no limits.",
+        description=(
+            "Maximum shares of rows that rules may drop, per dataset and per rule, or `duplicate` or `benchmark`. "
+            "Default: no limits."
+        ),
     )
     rewrite: Rewrites = Field(
         (),
