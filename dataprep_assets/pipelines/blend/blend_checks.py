@@ -484,19 +484,25 @@ def splits_disjoint(run: OpenedRun) -> Finding:
 def mixture_matches_weights(run: OpenedRun) -> Finding:
     """Check that realized shares are within the tolerance, and that epochs are within the limit.
 
+    Held-out shards of SFT and pairs are not compared, because they are held out as a whole, and the trainer uses no
+    weights for them.
+
     `blend_run_intact` verifies that the table of shares in the receipt matches the trainer's files.
     """
     blend, table = run.blend, run.facts.realised
     defects: list[str] = []
     worst = 0.0
-    for split in dict.fromkeys(row.split for row in table):
+    is_weighted = blend.held_out is None or blend.stage not in ("sft", "pairs")
+    for split in dict.fromkeys(row.split for row in table if is_weighted or row.split == "train"):
         rows = [row for row in table if row.split == split]
         requested, realized = _compute_requested_shares(run, split), {row.name: row.realised for row in rows}
         worst = max(worst, measure_drift(requested, realized))
+        differences = {name: abs(realized.get(name, 0.0) - share) for name, share in requested.items()}
+        # List the largest difference first, because the finding shows only the first one.
         defects += [
-            f"{split}: {name} should be {share:.4f} of the blend, but is {realized.get(name, 0.0):.4f}"
-            for name, share in requested.items()
-            if abs(realized.get(name, 0.0) - share) > blend.tolerance
+            f"{split}: {name} should be {requested[name]:.4f} of the blend, but is {realized.get(name, 0.0):.4f}"
+            for name, difference in sorted(differences.items(), key=lambda item: -item[1])
+            if difference > blend.tolerance
         ]
         if split == "train" and blend.max_epochs is not None:
             defects += [

@@ -254,7 +254,10 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         0.01,
         ge=0,
         le=1,
-        description="Maximum difference between a dataset's share and its weight. A blocking check fails above it.",
+        description=(
+            "Maximum difference between a dataset's share and its weight. A blocking check fails above it. Held-out "
+            "shards of `sft` and `pairs` are not compared."
+        ),
     )
     bad_records: BadRecordPolicy = Field(
         BadRecordPolicy(), description="How unusable records are handled. By default, the build fails at the first one."

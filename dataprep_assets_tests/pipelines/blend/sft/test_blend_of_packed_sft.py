@@ -143,6 +143,19 @@ def test_shards_too_large_for_the_weights_fail_the_check(tmp_path: Path) -> None
     assert_names(finding.summary, "0.5000")
 
 
+def test_held_out_shards_are_not_compared_with_the_weights(tmp_path: Path) -> None:
+    blend = _blend(tmp_path / "s", held_out={"valid": 1})
+    _run(blend, tmp_path / "out")
+    run = OpenedRun.open(blend, LocalArtifacts(tmp_path / "out"))
+    realized = {(row.split, row.name): row.realised for row in run.facts.realised}
+    assert realized["valid", "big"] > 0.7
+    assert mixture_matches_weights(run).passed
+    exact = OpenedRun.open(blend.model_copy(update={"tolerance": 0.0}), LocalArtifacts(tmp_path / "out"))
+    finding = mixture_matches_weights(exact)
+    assert finding.passed == (realized["train", "big"] == 0.5)
+    assert {row["split"] for row in finding.table} == {"train", "valid"}
+
+
 def test_a_dataset_that_lost_everything_names_the_reason(tmp_path: Path) -> None:
     blend = _blend(tmp_path / "s", num_shards=1, sft={"chat_template": TEMPLATE, "pack_size": 4})
     with pytest.raises(IntegrityError) as raised:
