@@ -4,6 +4,7 @@ The field descriptions are the YAML reference.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -20,6 +21,7 @@ from dataprep_assets.stores.connect import is_bucket
 if TYPE_CHECKING:
     from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
     from dataprep_assets.curation.benchmarks.items import BenchmarkSet
+    from dataprep_assets.curation.rewriters.rewriting import Rewriting
 
 
 class DeclaredSet(ReadingDeclaration):
@@ -152,18 +154,18 @@ class DecontaminateDeclaration(DeclarationModel):
         """The rule expression that is true for a document with an item."""
         return f"{OVERLAP} >= {self.share}"
 
-    def build_tagger(self, folder: Path) -> "BenchmarkTagger":
-        """Return the tagger that searches for the items; paths are relative to a folder."""
+    def build_tagger(self, folder: Path, rewriting: "Rewriting | None") -> "BenchmarkTagger":
+        """Return the tagger that searches rewritten texts for the items; paths are relative to a folder."""
         from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
 
-        sets = tuple(self.build_sets(folder))
+        sets = tuple(self.build_sets(folder, rewriting))
         return BenchmarkTagger(name=BENCHMARK, columns=COLUMNS, sets=sets, ngram=self.ngram, min_words=self.min_words)
 
-    def build_sets(self, folder: Path) -> "Iterator[BenchmarkSet]":
-        """Yield the declared sets; paths are relative to a folder."""
+    def build_sets(self, folder: Path, rewriting: "Rewriting | None") -> "Iterator[BenchmarkSet]":
+        """Yield the declared sets, whose items are rewritten as texts are; paths are relative to a folder."""
         for name, declared_set in self.sets.items():
             declaration = DeclaredSet(path=declared_set) if isinstance(declared_set, str) else declared_set
-            yield declaration.build_set(name, folder)
+            yield replace(declaration.build_set(name, folder), rewriting=rewriting)
 
 
 TextChoice = Literal["all", "questions", "answers", "first_question"]

@@ -3,20 +3,26 @@
 A text is a field of an item, or one of the texts in its lists and objects (choices). Identifiers, such as a label, a
 subject or a URL, are not texts. A field is an identifier if its value is ASCII without white space in every item.
 
+If texts are rewritten before items are searched for in them, the items are rewritten too, because an item with, e.g., a
+replaced e-mail address would otherwise be in no text.
+
 Entry points: `BenchmarkSet`, `BenchmarkItem`, `ItemText`.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.planning.manifest import NARROW, file_format
 from dataprep_assets.sources.readers.read_options import AS_NAMED, TOO_LARGE, ReadOptions
 from dataprep_assets.sources.readers.rows import read_rows
+
+if TYPE_CHECKING:
+    from dataprep_assets.curation.rewriters.rewriting import Rewriting
 
 MAX_BYTES = 16 << 20
 """Maximum size of an item. The longest items, questions about whole books, have a tenth of this size."""
@@ -62,6 +68,7 @@ class BenchmarkSet:
         cache_dir: The download folder for a file in object storage.
         fields: The fields to search for; empty for all fields that contain texts.
         reading: The declared options for reading the file.
+        rewriting: The rewriters of the texts in which the items are searched for, if any.
     """
 
     name: str
@@ -69,11 +76,14 @@ class BenchmarkSet:
     cache_dir: Path | None = None
     fields: tuple[str, ...] = ()
     reading: ReadOptions = AS_NAMED
+    # Leave out of comparisons, because rewriters have no hash. `settings` has their version.
+    rewriting: "Rewriting | None" = field(default=None, compare=False)
 
     @property
     def settings(self) -> dict[str, str]:
-        """The declared reading options, for artifact keys; empty by default."""
-        return self.reading.settings(self._format[0])
+        """The declared reading options, and the version of the rewriters, for artifact keys; empty by default."""
+        reading = self.reading.settings(self._format[0])
+        return reading if self.rewriting is None else {**reading, "rewrite": self.rewriting.version}
 
     @property
     def _format(self) -> tuple[str, str | None]:
@@ -100,17 +110,17 @@ class BenchmarkSet:
             raise ConfigError(f"{self.key}: {error}") from error
 
     def read_items(self, first: int | None = None) -> list[BenchmarkItem]:
-        """Return the items without identifiers, or only the `first` ones.
+        """Return the items without identifiers, or only the `first` ones, with rewritten texts.
 
         Raises ConfigError for a file or a row that cannot be read or is too large, and for a field that no item has.
         """
         missing, items, characters = set(self.fields), list[BenchmarkItem](), 0
         for row, value in islice(self._read_rows(), first):
             parts = []
-            for field in self.fields or value:
-                if value.get(field) is not None:
-                    missing.discard(field)
-                parts += [ItemText(field, *text_and_place) for text_and_place in _find_texts(value.get(field), field)]
+            for name in self.fields or value:
+                if value.get(name) is not None:
+                    missing.discard(name)
+                parts += [ItemText(name, *text_and_place) for text_and_place in _find_texts(value.get(name), name)]
             characters += sum(len(part.text) for part in parts)
             if characters > MAX_CHARACTERS:
                 raise ConfigError(
@@ -120,7 +130,19 @@ class BenchmarkSet:
             items.append(BenchmarkItem(row, parts))
         if missing and items:
             raise ConfigError(f"{self.key}: no item in {self.path} has the field {min(missing)!r}. Correct `fields`")
-        return _remove_identifiers(items)
+        return self._rewrite(_remove_identifiers(items))
+
+    def _rewrite(self, items: Sequence[BenchmarkItem]) -> list[BenchmarkItem]:
+        """Return the items as the texts in which they are searched for would be rewritten."""
+        if self.rewriting is None:
+            return list(items)
+        try:
+            rewritten_texts = iter(self.rewriting.rewrite_texts([part.text for item in items for part in item.parts]))
+        except DataprepError as error:
+            raise ConfigError(f"{self.key}: {self.path}: {error}") from error
+        return [
+            replace(item, parts=[replace(part, text=next(rewritten_texts)) for part in item.parts]) for item in items
+        ]
 
     def _read_rows(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
         try:

@@ -495,12 +495,12 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
             return taggers
         if any(tagger.name == BENCHMARK for tagger in taggers):
             raise ConfigError(f"tag: {BENCHMARK!r} is the tagger of `decontaminate`. Set a different `name`")
-        return [*taggers, self.decontaminate.build_tagger(self._folder)]
+        return [*taggers, self.decontaminate.build_tagger(self._folder, self.rewriting)]
 
     @property
     def benchmark_sets(self) -> "list[BenchmarkSet]":
         """The benchmarks of `decontaminate`."""
-        return [] if self.decontaminate is None else list(self.decontaminate.build_sets(self._folder))
+        return [] if self.decontaminate is None else list(self.decontaminate.build_sets(self._folder, self.rewriting))
 
     @property
     def tested_taggers(self) -> "dict[str, TextTagger]":

@@ -23,6 +23,7 @@ from dataprep_assets_tests.pipelines.blend.pipeline import declare_pretraining, 
 from dataprep_assets_tests.pipelines.blend.retracted_blend import RetractedBlend
 from dataprep_assets_tests.pipelines.blend.screened_blend import (
     ITEMS,
+    MAKE,
     PLACES,
     PLAIN,
     STAGES,
@@ -166,6 +167,21 @@ def test_only_the_declared_texts_of_pairs_and_records_are_searched(
     made.build_shards_here()
     assert made.drops() == dropped
     assert made.find_failing() == {}
+
+
+@pytest.mark.parametrize("stage", ["sft", "pairs"])
+def test_items_are_rewritten_as_the_rows_are(tmp_path: Path, stage: str) -> None:
+    made = ScreenedBlend(tmp_path, stage, containment=1.0)
+    question = f"{ITEMS[0]['question']} Write to the keeper of the three bridges, miller@bridge.example.org, for a map."
+    made.write_items([{"question": question}])
+    made.write_rows([*made.rows, MAKE[stage](200, PLACES[stage][0], question)])
+    made.changes["rewrite"] = [{"personal": {"emails": "<EMAIL>"}}]
+    made.run()
+    assert made.drops() == 1
+    assert made.find_failing() == {}
+    assert "miller@bridge" not in "\n".join(map(made.texts, made.partitions))
+    (found,) = {one["words"] for one in made.quarantined()}
+    assert found.startswith("quiz:1")
 
 
 @pytest.mark.parametrize("stage", STAGES)

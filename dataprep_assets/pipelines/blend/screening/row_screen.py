@@ -82,4 +82,6 @@ def load_row_screen(blend: BlendDeclaration) -> RowScreen | None:
     if declaration is None:
         return None
     paths = PartPaths.from_options(blend.rl_options) if blend.stage == "rl" else None
-    return RowScreen(tagger=declaration.build_tagger(blend.folder), declaration=declaration, paths=paths)
+    return RowScreen(
+        tagger=declaration.build_tagger(blend.folder, blend.rewriting), declaration=declaration, paths=paths
+    )

@@ -130,7 +130,7 @@ class BlendDocuments(StoredTable):
         # Import the module here, because most queries need no benchmark, and its module loads slowly.
         from dataprep_assets.curation.benchmarks.items import find_item
 
-        return find_item(self._blend.decontaminate.build_sets(self._blend.folder), name)
+        return find_item(self._blend.decontaminate.build_sets(self._blend.folder, self._blend.rewriting), name)
 
     def drops(self) -> Drops | None:
         rules = self.rules
