@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.curation.text_arrays.split_texts import sort_with_positions
+
 _WINDOW = 6
 """Number of bytes that determine the state of py3langid's automaton, because no byte n-gram of the model is longer."""
 _GAP = b"\xff" * (_WINDOW - 1)
@@ -60,14 +62,12 @@ class LanguageModel:
         counts = np.diff(np.searchsorted(positions, np.cumsum(sizes + len(_GAP))), prepend=0)
         count = len(self._log_probabilities)
         keys = np.repeat(np.arange(len(sizes)) * count, counts) + features[positions]
-        # Sort each key with its position in one number, because sorting indices takes longer.
-        bits = len(keys).bit_length()
-        pairs = np.sort((keys << bits) | np.arange(len(keys)))
-        firsts = np.flatnonzero(np.diff(pairs >> bits, prepend=-1))
+        sorted_keys, key_positions = sort_with_positions(keys)
+        firsts = np.flatnonzero(np.diff(sorted_keys, prepend=-1))
         # Keep the order of first occurrences, because the order of the terms affects the last digits of a sum.
-        order = np.argsort(pairs[firsts] & ((1 << bits) - 1))
+        order = np.argsort(key_positions[firsts])
         weights = np.log1p(np.diff(firsts, append=len(keys))[order].astype(np.float32))
-        texts, indices = np.divmod((pairs[firsts] >> bits)[order], count)
+        texts, indices = np.divmod(sorted_keys[firsts][order], count)
         bounds = np.searchsorted(texts, np.arange(len(sizes) + 1))
         scores = np.zeros((len(sizes), len(self._languages)), np.float32)
         # Copy the rows of each text to the same memory, because new memory per text takes as long as the sum. The mode

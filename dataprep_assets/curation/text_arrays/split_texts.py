@@ -133,12 +133,21 @@ def number_values(values: Numbers | NDArray[np.uint64]) -> Numbers:
     bits = len(values).bit_length()
     if int(values.max(initial=0)) >> (63 - bits):
         return np.unique(values, return_inverse=True)[1]
-    # Sort each value with its position in one number, because sorting indices takes longer.
-    pairs = np.sort((values.astype(np.int64, copy=False) << bits) | np.arange(len(values)))
-    is_new = np.diff(pairs >> bits, prepend=-1) > 0
+    sorted_values, positions = sort_with_positions(values.astype(np.int64, copy=False))
     numbers = np.empty(len(values), np.int64)
-    numbers[pairs & ((1 << bits) - 1)] = np.cumsum(is_new) - 1
+    numbers[positions] = np.cumsum(np.diff(sorted_values, prepend=-1) > 0) - 1
     return numbers
+
+
+def sort_with_positions(values: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the values in increasing order, and the position of each; equal values keep their order.
+
+    No value may be negative, or so large that it does not fit into 63 bits together with a position.
+    """
+    bits = len(values).bit_length()
+    # Sort each value with its position in one number, because sorting indices takes longer.
+    pairs = np.sort((values << bits) | np.arange(len(values)))
+    return pairs >> bits, pairs & ((1 << bits) - 1)
 
 
 def find_first_indices(numbers: Numbers) -> Numbers:
