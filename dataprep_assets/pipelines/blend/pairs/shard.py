@@ -332,7 +332,7 @@ class _PairsBuild:
 
     def _drop(self, source_rows: SourceRows[Preference], record: BadRecord, refusal: Refusal | None = None) -> None:
         source_rows.drop(record, refusal)
-        if record.reason not in self._plan.chosen_reasons:
+        if self._plan.is_bad(record.reason):
             self._bad_count += 1
             self._bad = self._bad or [(source_rows.source.label, record)]
 

@@ -142,10 +142,9 @@ class ChatPlan:
         """The token that ends an answer without tool calls."""
         return self.stops.plain_stop
 
-    @property
-    def chosen_reasons(self) -> tuple[str, ...]:
-        """Reasons for dropping a row that the declaration chooses. They never fail the build or use up the budget."""
-        return (*CHOSEN_REASONS, *self.rule_names)
+    def is_bad(self, reason: str) -> bool:
+        """Return whether rows that are dropped for a reason are bad, and so fail the build or use up the budget."""
+        return reason not in (*CHOSEN_REASONS, *self.rule_names)
 
     @property
     def rule_names(self) -> tuple[str, ...]:

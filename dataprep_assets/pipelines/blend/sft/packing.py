@@ -225,8 +225,8 @@ class _ShardPacking:
         write_origins(staged / ORIGINS, [ordinals[layout.items], origins[layout.items]])
 
     def _check_budget(self, ledger: Ledger) -> None:
-        chosen_reasons = self._shard.plan.chosen_reasons
-        bad_counts = {reason: count for reason, count in ledger.dropped.items() if reason not in chosen_reasons}
+        is_bad = self._shard.plan.is_bad
+        bad_counts = {reason: count for reason, count in ledger.dropped.items() if is_bad(reason)}
         total = sum(bad_counts.values())
         if total > self._shard.budget * ledger.rows_in:
             raise BadRecordError(
@@ -237,10 +237,9 @@ class _ShardPacking:
             )
 
     def _describe_first_bad(self) -> str:
-        chosen_reasons = self._shard.plan.chosen_reasons
         for folder in self._folders:
             for row in read_quarantine(folder / QUARANTINE):
-                if row["reason"] not in chosen_reasons:
+                if self._shard.plan.is_bad(row["reason"]):
                     message = "" if row["message"] is None else f", message {row['message']}"
                     words = f" {row['words']!r}" if row["words"] else ""
                     byte = f", byte {row['byte']}" if row["byte"] >= 0 else ""

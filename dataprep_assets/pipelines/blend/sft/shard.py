@@ -87,11 +87,7 @@ class ChatShard:
             self,
             retracted=find_current_retractions(self.store, self.artifact, self.plan.retractions),
             exceeded_budget=find_exceeded_budget(
-                self.plan.bad_rows,
-                self.budget,
-                self.store,
-                self.artifact,
-                lambda reason: reason not in self.plan.chosen_reasons,
+                self.plan.bad_rows, self.budget, self.store, self.artifact, self.plan.is_bad
             ),
         )
 

@@ -146,7 +146,7 @@ class SourceRows(Generic[R]):
             self.dropped[RETRACTED] += 1
             return
         self._first_bad = self._first_bad or describe_place(record)
-        if self._plan.bad_rows == "fail" and record.reason not in self._plan.chosen_reasons:
+        if self._plan.bad_rows == "fail" and self._plan.is_bad(record.reason):
             raise _build_bad_row_error(self.source.label, record, refusal)
         self.dropped[record.reason] += 1
         self.quarantine.append(_encode_quarantine_line(self.source.label, record, refusal))
