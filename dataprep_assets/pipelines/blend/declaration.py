@@ -477,7 +477,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
 
     @property
     def dropping_names(self) -> list[str]:
-        """The reasons for dropping rows to which the budget applies: the rules in order, and further keys' reasons."""
+        """The reasons for dropping rows to which the budget applies: rules in order, `duplicate` and `benchmark`."""
         names = [*self.keep, *self.drop, *([] if self.duplicates is None else [DUPLICATE])]
         is_screened = self.decontaminate is not None and self.decontaminate.action == "drop"
         return [*names, BENCHMARK] if is_screened else names

@@ -138,7 +138,8 @@ class BlendDocuments(StoredTable):
             return None
         texts = {name: format_rule(*rule) for name, rule in rules.items()}
         texts |= {DUPLICATE: self.duplicate_rule} if self.duplicate_rule else {}
-        texts |= {name: "contains a benchmark item" for name in self.declared_reasons if name == BENCHMARK}
+        texts |= {BENCHMARK: "contains a benchmark item"} if BENCHMARK in self.declared_reasons else {}
+        other_reasons = texts.keys() - rules.keys()
         needed = {"file", "row", "source", "bytes", "reason"}
         needed |= {column for _, rule in rules.values() for column in rule.columns}
         counts, untagged = DropCounts(), 0
@@ -159,9 +160,8 @@ class BlendDocuments(StoredTable):
                 rows = piece.to_pydict()
                 numbers = find_dropping_rules(piece, rules).tolist() if rules else [-1] * len(piece)
                 # Take other reasons from the table, because a change of the rules changes them only in the next run.
-                other_names = texts.keys() - rules.keys()
                 reasons = [
-                    names[number] if number >= 0 else reason if reason in other_names else None
+                    names[number] if number >= 0 else reason if reason in other_reasons else None
                     for number, reason in zip(numbers, rows["reason"], strict=True)
                 ]
                 counts.add(rows, reasons)

@@ -56,8 +56,8 @@ class DropCounter:
 
     def __init__(self, plan: NotesPlan, month: str) -> None:
         self._policy, self._budget = plan.notes.bad_records.policy, plan.notes.bad_records.budget
-        # Only `template.missing`, not the policy for bad records, decides how missing metadata is handled.
         self._plan = plan
+        # Only `template.missing`, not the policy for bad records, decides how missing metadata is handled.
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
         # Collect the first rejected notes, the number of rejected notes and the remedies, so that a single error can
