@@ -45,7 +45,8 @@ class DroppedRows:
     @cached_property
     def _texts(self) -> Mapping[_SourceRow, tuple[str, str]]:
         """The text of each sampled row, or a sentence that says why it is missing."""
-        rows = [row for sample in self._samples.values() for row in sample.rows]
+        # Leave out rejected records, whose text the page does not show.
+        rows = [row for sample in self._samples.values() for row in sample.rows if row["bytes"] is not None]
         ordered = sorted(rows, key=lambda row: (str(row.get("source", "")), row["file"], row["row"]))
         return {(row["file"], row["row"]): (text, problem) for row, text, problem in _read_texts(self._table, ordered)}
 
@@ -84,7 +85,7 @@ class DroppedRows:
         return SampleFacts(introduction=[summary, *rule, _SOURCE_NOTE], rows=row_facts, problems=[*problems, *missing])
 
     def _find_text(self, row: Mapping[str, Any]) -> tuple[str, str]:
-        return self._texts[row["file"], row["row"]]
+        return self._texts.get((row["file"], row["row"]), ("", ""))
 
     def _build_row(self, sample: DroppedSample, row: Mapping[str, Any], panels: Sequence[Panel] | None = None) -> Row:
         text, problem = self._find_text(row)
